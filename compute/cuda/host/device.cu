@@ -112,13 +112,15 @@ static xn_status check_load(const xn_device *device, cudaError_t result, xn_erro
 
 /* Code is otherwise loaded inside the first launch of each kernel, which stalls other streams. */
 static xn_status load_kernels(xn_device *device, xn_error *error) {
-    static cudaError_t (*const shared[])(void) = {
-        xn_cuda_pack_load, xn_cuda_packed_load, xn_cuda_box_load, xn_cuda_bits_load,
-        xn_cuda_op_load,   xn_zero_copy_load,   xn_cuda_stem_load};
+    static cudaError_t (*const shared[])(void) = {xn_cuda_pack_load, xn_cuda_packed_load,
+                                                  xn_cuda_box_load,  xn_cuda_bits_load,
+                                                  xn_cuda_op_load,   xn_zero_copy_load};
     const xn_cuda_path *path;
     xn_status status = XN_OK;
     for (size_t i = 0; i < sizeof shared / sizeof *shared && status == XN_OK; i++)
         status = check_load(device, shared[i](), error);
+    if (status == XN_OK)
+        status = check_load(device, xn_cuda_stem_load(&device->chip), error);
     if (status == XN_OK)
         status = check_load(device, xn_cuda_stage_load(&device->chip), error);
     for (int i = 0; (path = xn_cuda_path_at(i)) != NULL && status == XN_OK; i++) {

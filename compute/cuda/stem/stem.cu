@@ -122,8 +122,6 @@ static void set_tiles(stem_args *a, int multiprocessors) {
     a->none = (a->left + 1 + a->right) * c->out_channels;
     a->even_rows[0] = (a->top + 2) / 2;            /* 2 y - 1 >= top */
     a->even_rows[1] = (a->height - a->bottom) / 2; /* 2 y + 1 < height - bottom */
-    a->even_tiles[0] = (a->left + STEM_TILE - 1) / STEM_TILE;
-    a->even_tiles[1] = (a->width - a->right) / STEM_TILE;
 }
 
 static stem_args args_of(const xn_step *step) {
@@ -203,6 +201,7 @@ cudaError_t xn_cuda_stem_launch(const xn_step *step, int64_t images, const xn_cu
             return e;
     }
     a.vectors = have_vectors(&a);
+    a.simple = a.vectors && c->epilogue.activation == XN_ACTIVATION_NONE;
     a.quads = a.quads && (uintptr_t)a.input % 4 == 0;
     const int32_t filters = a.filter_warps * XN_STEM_FILTERS;
     const dim3 grid((unsigned)(images * a.bands), (unsigned)((c->out_channels - 1) / filters + 1),
@@ -212,10 +211,10 @@ cudaError_t xn_cuda_stem_launch(const xn_step *step, int64_t images, const xn_cu
                                STEM_WARPS * 32, tile_bytes(&a), overlapped, stream, a);
 }
 
-cudaError_t xn_cuda_stem_load(void) {
+cudaError_t xn_cuda_stem_load(const xn_cuda_chip *chip) {
     cudaError_t e = xn_cuda_load(stem_any_kernel);
     const stem_function *all = &kernels[0][0][0][0];
-    for (size_t n = 0; n < sizeof kernels / sizeof *all; n++)
+    for (size_t n = 0; chip->matrix && n < sizeof kernels / sizeof *all; n++)
         if (e == cudaSuccess)
             e = xn_cuda_load_with(all[n], SHARED_BYTES);
     return e;

@@ -42,13 +42,13 @@ struct stem_args {
     int32_t pairs, band, bands;   /* of rows of the convolution: an image's, a block's; blocks */
     int32_t tiles, across, pitch; /* of a row; of a block; words of a row in shared memory */
     int32_t shift, lead;          /* the first tap's place; words before the first pixel */
-    /* Rows of windows, and tiles, all of whose rows, columns have one border: first, last + 1. */
-    int32_t even_rows[2], even_tiles[2];
-    int32_t filter_warps;          /* of a block; the others share the band */
+    int32_t even_rows[2]; /* rows of windows all of whose rows have one border: first, last + 1 */
+    int32_t filter_warps; /* of a block; the others share the band */
     int32_t bits_pitch, bits_unit; /* of a pixel, in units; bytes of a unit */
     int32_t none;                  /* the border of columns that are not there: -infinity */
     bool quads;                    /* 4 pixels are read as 3 aligned words */
     bool vectors;                  /* neighbouring outputs are stored at once */
+    bool simple;                   /* that, and no activation */
     int64_t images, plane;         /* plane: outputs of a channel */
 };
 
@@ -148,18 +148,15 @@ template <int PLANES, int ROWS, int STRIDE>
 struct stem_warp {
     typedef stem_number<PLANES> number;
     uint32_t weight[ROWS][PLANES][4];
-    float scale[2], border[2]; /* border: of windows inside the picture */
-    int32_t o;                 /* the lane's first filter */
+    float scale[2];
+    int32_t o; /* the lane's first filter */
 
     __device__ __forceinline__ void load(const stem_args &a, int32_t filter) {
         const int32_t lane = (int32_t)(threadIdx.x % 32);
         o = filter + lane / 4 * 2;
 #pragma unroll
-        for (int f = 0; f < 2; f++) {
+        for (int f = 0; f < 2; f++)
             scale[f] = __ldg(a.scale + o + f);
-            border[f] = __ldg(a.border + a.top * (a.none + a.conv.out_channels) +
-                              a.left * a.conv.out_channels + o + f);
-        }
         const uint32_t *from = (const uint32_t *)a.filters;
 #pragma unroll
         for (int i = 0; i < ROWS; i++)
@@ -210,13 +207,10 @@ struct stem_warp {
     }
 };
 
-/* The values of sums of row y, by the borders of their columns from x on. A row of borders ends
- * with one of -infinity. */
-template <typename T>
-__device__ __forceinline__ void stem_values(const stem_args &a, const float (&scale)[2], int32_t o,
-                                            int32_t y, int32_t x, const stem_lane<T> &sum,
-                                            stem_lane<float> &v) {
-    const int32_t row = xn_planes_class(y, a.height, a.top, a.bottom);
+/* The borders of columns from x on, of rows of class `row`. A row of borders ends with one of
+ * -infinity. */
+__device__ __forceinline__ void stem_borders(const stem_args &a, int32_t o, int32_t row, int32_t x,
+                                             stem_lane<float> &border) {
     const float *borders = a.border + row * (a.none + a.conv.out_channels) + o;
 #pragma unroll
     for (int n = 0; n < 4; n++) {
@@ -224,9 +218,27 @@ __device__ __forceinline__ void stem_values(const stem_args &a, const float (&sc
             x + n < a.width ? xn_planes_class(x + n, a.width, a.left, a.right) * a.conv.out_channels
                             : a.none;
         const float2 b = __ldg((const float2 *)(borders + at));
-        v[0][n] = fmaf((float)sum[0][n], scale[0], b.x);
-        v[1][n] = fmaf((float)sum[1][n], scale[1], b.y);
+        border[0][n] = b.x;
+        border[1][n] = b.y;
     }
+}
+
+template <typename T>
+__device__ __forceinline__ void stem_values(const float (&scale)[2], const stem_lane<float> &border,
+                                            const stem_lane<T> &sum, stem_lane<float> &v) {
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+        v[n / 4][n % 4] = fmaf((float)sum[n / 4][n % 4], scale[n / 4], border[n / 4][n % 4]);
+}
+
+/* The values of sums of row y, of columns from x on. */
+template <typename T>
+__device__ __forceinline__ void stem_row_values(const stem_args &a, const float (&scale)[2],
+                                                int32_t o, int32_t y, int32_t x,
+                                                const stem_lane<T> &sum, stem_lane<float> &v) {
+    stem_lane<float> border;
+    stem_borders(a, o, xn_planes_class(y, a.height, a.top, a.bottom), x, border);
+    stem_values(scale, border, sum, v);
 }
 
 /* Where a lane's outputs go, of an image. */
@@ -267,7 +279,6 @@ struct stem_out {
     template <int W>
     __device__ __forceinline__ void store(const stem_args &a, int32_t y, int32_t x,
                                           float (&v)[2][W]) const {
-        const int32_t own = (int32_t)(threadIdx.x % 32 / 4);
         const int32_t pixel = y * a.conv.out_width + x, left = a.conv.out_width - x;
         if (a.e.what.activation)
 #pragma unroll
@@ -277,24 +288,43 @@ struct stem_out {
             put<__half>(a, pixel, left, v);
         else if (a.e.what.datatype == XN_FP32)
             put<float>(a, pixel, left, v);
-        if (!a.e.what.bits)
-            return;
-        uint32_t word[W / 2]; /* a half word for each output */
+        if (a.e.what.bits)
+            store_bits(a, pixel, left, v);
+    }
+
+    /* A lane with a pixel takes the votes of all lanes on it, by filter. */
+    template <int W>
+    __device__ __forceinline__ void store_bits(const stem_args &a, int32_t pixel, int32_t left,
+                                               const float (&v)[2][W]) const {
+        const int32_t own = (int32_t)(threadIdx.x % 32 / 4), quad = (int32_t)(threadIdx.x % 4);
+        uint32_t word = 0;
 #pragma unroll
-        for (int n = 0; n < W / 2; n++) {
-            word[n] = 0;
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                if (xn_sign_bit(v[k % 2][2 * n + k / 2] + shift[k % 2]))
-                    word[n] |= 1u << (k % 2 + k / 2 * 16);
-            word[n] <<= own * 2;
-#pragma unroll
-            for (int from = 4; from < 32; from *= 2)
-                word[n] |= __shfl_xor_sync(0xffffffffu, word[n], from);
+        for (int n = 0; n < W; n++) {
+            const uint32_t even = __ballot_sync(0xffffffffu, xn_sign_bit(v[0][n] + shift[0]));
+            const uint32_t odd = __ballot_sync(0xffffffffu, xn_sign_bit(v[1][n] + shift[1]));
+            if (own == n)
+                word = (even >> quad & 0x11111111u) | (odd >> quad & 0x11111111u) << 1;
         }
+        word = (word | word >> 2) & 0x0f0f0f0fu;
+        word = (word | word >> 4) & 0x00ff00ffu;
         if (own < W && own < left)
-            *(uint16_t *)(bits + (int64_t)pixel * a.bits_pitch) =
-                (uint16_t)((own < 2 ? word[0] : word[W / 2 - 1]) >> (own & 1) * 16);
+            *(uint16_t *)(bits + (int64_t)pixel * a.bits_pitch) = (uint16_t)(word | word >> 8);
+    }
+
+    /* The same of two neighbours without an activation, where vectors may be stored: no branches,
+     * so that it runs between the products of the next windows. */
+    __device__ __forceinline__ void store_simple(const stem_args &a, int32_t pixel, int32_t left,
+                                                 const float (&v)[2][2]) const {
+        const int32_t plane = (int32_t)a.plane;
+        if (a.e.what.datatype == XN_FP16 && left > 0) {
+            xn_store((__half *)output + pixel, v[0]);
+            xn_store((__half *)output + (pixel + plane), v[1]);
+        }
+        if (a.e.what.datatype == XN_FP32 && left > 0) {
+            xn_store((float *)output + pixel, v[0]);
+            xn_store((float *)output + (pixel + plane), v[1]);
+        }
+        store_bits(a, pixel, a.e.what.bits ? left : 0, v);
     }
 };
 
@@ -316,17 +346,42 @@ stem_three_rows(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, co
         if (row < 0 || row >= a.height)
             continue; /* the same for all lanes */
         stem_lane<float> some;
-        stem_values(a, w.scale, w.o, row, x, last[0], some);
+        stem_row_values(a, w.scale, w.o, row, x, last[0], some);
 #pragma unroll
         for (int n = 0; n < 8; n++)
             v[n / 4][n % 4] = fmaxf(v[n / 4][n % 4], some[n / 4][n % 4]);
     }
 }
 
+/* The outputs of row y of windows of a tile, from x on, from the largest value of each of the
+ * lane's columns. beside: what lanes of quad 0 have to their left. edge, where there is one: for
+ * the tile to the right. */
+template <bool SIMPLE>
+__device__ __forceinline__ void stem_finish_windows(const stem_args &a, const stem_out &out,
+                                                    int32_t y, int32_t x, float2 beside,
+                                                    float2 *edge, const stem_lane<float> &v) {
+    const int32_t quad = (int32_t)(threadIdx.x % 4);
+    float result[2][2];
+#pragma unroll
+    for (int f = 0; f < 2; f++) { /* a NaN is less than any value */
+        const float other = __shfl_up_sync(0xffffffffu, v[f][3], 1, 4);
+        const float left = quad ? other : f ? beside.y : beside.x;
+        result[f][0] = fmaxf(fmaxf(fmaxf(v[f][0], v[f][1]), left), -INFINITY);
+        result[f][1] = fmaxf(fmaxf(fmaxf(v[f][1], v[f][2]), v[f][3]), -INFINITY);
+    }
+    if (quad == 3 && edge)
+        *edge = make_float2(fmaxf(v[0][3], -INFINITY), fmaxf(v[1][3], -INFINITY));
+    if (SIMPLE)
+        out.store_simple(a, y * a.conv.out_width + x, a.conv.out_width - x, result);
+    else
+        out.store(a, y, x, result);
+}
+
 /* Rows of windows [y, end) of a tile. from: the lane's words of the first window's first row. edge:
  * the largest of the last column of the tile to the left for each row, then the same of this tile.
- * A tile before `first` is there for its edge. */
-template <int PLANES, int ROWS, int STRIDE>
+ * A tile before `first` is there for its edge. The values of a row of windows wait in v for the
+ * products of the next row. */
+template <bool SIMPLE, int PLANES, int ROWS, int STRIDE>
 __device__ __forceinline__ void
 stem_pool_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, const stem_out &out,
                int32_t y, int32_t end, int32_t tile, int32_t first, const uint32_t *from,
@@ -334,63 +389,39 @@ stem_pool_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, con
     typedef stem_number<PLANES> number;
     const int32_t quad = (int32_t)(threadIdx.x % 4), x = tile * STEM_TILE + quad * 4;
     const int32_t step = (STRIDE ? STRIDE : a.conv.stride_h) * a.pitch;
-    const int32_t out_x = tile < first ? a.conv.out_width : x / 2;
     const bool has_left = tile >= first && tile > 0 && quad == 0;
-    const bool inside = tile >= a.even_tiles[0] && tile < a.even_tiles[1];
+    int32_t out_x = a.conv.out_width; /* nothing waits yet */
+    float2 *waiting = NULL;
     stem_lane<number> above[1];
+    stem_lane<float> border, v = {};
+    stem_borders(a, w.o, a.top, x, border);
     if (y >= a.even_rows[0] && y < a.even_rows[1])
         w.multiply(a, from, above);
 #pragma unroll 1
-    for (; y < end; y++, from += 2 * step, edge += 8) {
-        stem_lane<number> most;
-        stem_lane<float> v;
-        const bool one_border = y >= a.even_rows[0] && y < a.even_rows[1];
-        if (one_border) {
+    for (;; y++, from += 2 * step, edge += 8) {
+        float2 beside = make_float2(-INFINITY, -INFINITY);
+        if (has_left && waiting)
+            beside = *waiting;
+        __syncwarp();
+        if (y < end && y >= a.even_rows[0] && y < a.even_rows[1]) {
             stem_lane<number> rows[2];
             w.multiply(a, from + step, rows);
+            stem_finish_windows<SIMPLE>(a, out, y - 1, out_x, beside, waiting, v);
 #pragma unroll
             for (int n = 0; n < 8; n++) {
                 const number more = stem_larger(above[0][n / 4][n % 4], rows[0][n / 4][n % 4]);
                 above[0][n / 4][n % 4] = rows[1][n / 4][n % 4];
-                most[n / 4][n % 4] = stem_larger(more, rows[1][n / 4][n % 4]);
+                rows[0][n / 4][n % 4] = stem_larger(more, rows[1][n / 4][n % 4]);
             }
-            if (!inside)
-                stem_values(a, w.scale, w.o, 2 * y, x, most, v);
+            stem_values(w.scale, border, rows[0], v);
         } else {
+            stem_finish_windows<SIMPLE>(a, out, y - 1, out_x, beside, waiting, v);
+            if (y == end)
+                return;
             stem_three_rows(a, w, from, step, y, x, above, v);
         }
-        float2 beside = make_float2(-INFINITY, -INFINITY);
-        if (has_left)
-            beside = *edge;
-        __syncwarp();
-        float result[2][2];
-        if (one_border && inside) {
-#pragma unroll
-            for (int f = 0; f < 2; f++) {
-                const number(&m)[4] = most[f];
-                const number other = __shfl_up_sync(0xffffffffu, m[3], 1, 4);
-                const number first = stem_larger(stem_larger(quad ? other : m[0], m[0]), m[1]);
-                const number second = stem_larger(stem_larger(m[1], m[2]), m[3]);
-                result[f][0] = fmaf((float)first, w.scale[f], w.border[f]);
-                result[f][1] = fmaf((float)second, w.scale[f], w.border[f]);
-                v[f][3] = fmaf((float)m[3], w.scale[f], w.border[f]);
-            }
-        } else {
-#pragma unroll
-            for (int f = 0; f < 2; f++) {
-                const float other = __shfl_up_sync(0xffffffffu, v[f][3], 1, 4);
-                result[f][0] = fmaxf(fmaxf(v[f][0], v[f][1]), quad ? other : -INFINITY);
-                result[f][1] = fmaxf(fmaxf(v[f][1], v[f][2]), v[f][3]);
-            }
-        }
-#pragma unroll
-        for (int f = 0; f < 2; f++) { /* a NaN is less than any value */
-            result[f][0] = fmaxf(result[f][0], f ? beside.y : beside.x);
-            result[f][1] = fmaxf(result[f][1], -INFINITY);
-        }
-        if (quad == 3)
-            *edge = make_float2(fmaxf(v[0][3], -INFINITY), fmaxf(v[1][3], -INFINITY));
-        out.store(a, y, out_x, result);
+        out_x = tile < first ? a.conv.out_width : x / 2;
+        waiting = edge;
     }
 }
 
@@ -408,14 +439,14 @@ stem_plain_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, co
         for (int n = 0; n < 2; n++)
             if (2 * y + n < a.height) { /* the same for all lanes */
                 stem_lane<float> v;
-                stem_values(a, w.scale, w.o, 2 * y + n, x, rows[n], v);
+                stem_row_values(a, w.scale, w.o, 2 * y + n, x, rows[n], v);
                 out.store(a, 2 * y + n, x, v);
             }
     }
 }
 
 template <int PLANES, int ROWS, int STRIDE, bool POOL>
-__global__ void __launch_bounds__(STEM_WARPS * 32, PLANES == 2 ? 4 : 3)
+__global__ void __launch_bounds__(STEM_WARPS * 32, 3)
     stem_kernel(const __grid_constant__ stem_args a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     extern __shared__ __align__(16) uint32_t stem_rows[];
@@ -424,7 +455,9 @@ __global__ void __launch_bounds__(STEM_WARPS * 32, PLANES == 2 ? 4 : 3)
     const int32_t begin = (int32_t)(blockIdx.x - image * a.bands) * a.band;
     const int32_t pairs = min(a.band, a.pairs - begin);
     const int32_t row = 2 * begin - POOL, rows = 2 * pairs + POOL; /* of the convolution */
-    const int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
+    /* The compiler sees that a warp's branches are of all its lanes. */
+    const int32_t warp = __shfl_sync(0xffffffffu, (int32_t)(threadIdx.x / 32), 0);
+    const int32_t lane = (int32_t)(threadIdx.x % 32);
     const int32_t own = ((int32_t)blockIdx.y * a.filter_warps + warp % a.filter_warps) * 16;
     stem_warp<PLANES, ROWS, STRIDE> w;
     xn_let_next_kernel_start();
@@ -450,8 +483,10 @@ __global__ void __launch_bounds__(STEM_WARPS * 32, PLANES == 2 ? 4 : 3)
 #pragma unroll 1
         for (int32_t tile = max(first - POOL, 0); tile < last; tile++) {
             const uint32_t *at = from + tile * STEM_TILE * stride;
-            if (POOL)
-                stem_pool_tile(a, w, out, begin + y, begin + end, tile, first, at, edge);
+            if (POOL && a.simple)
+                stem_pool_tile<true>(a, w, out, begin + y, begin + end, tile, first, at, edge);
+            else if (POOL)
+                stem_pool_tile<false>(a, w, out, begin + y, begin + end, tile, first, at, edge);
             else
                 stem_plain_tile(a, w, out, begin + y, begin + end, tile, at);
             __syncwarp();

@@ -30,6 +30,6 @@ bool xn_cuda_stem_has_tiles(const xn_step *step, const xn_cuda_chip *chip);
 cudaError_t xn_cuda_stem_launch(const xn_step *step, int64_t images, const xn_cuda_chip *chip,
                                 const xn_cuda_stem_io *io, const xn_epilogue_args *epilogue,
                                 cudaStream_t stream);
-cudaError_t xn_cuda_stem_load(void);
+cudaError_t xn_cuda_stem_load(const xn_cuda_chip *chip);
 
 #endif
