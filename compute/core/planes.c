@@ -108,7 +108,7 @@ static void fill(const xn_planes_source *s, int32_t o, xn_planes *p, float *scal
         const int32_t x = output_of(n % columns, c->out_width, p->left);
         const double sum = s->offset ? offset_of(s, m, y, x) : 0;
         p->border[(int64_t)n * c->out_channels + o] =
-            (float)(each * sum + (s->bias ? s->bias[o] : 0));
+            (float)(each * sum + (s->bias ? s->bias[o] : 0)) + 0.0f; /* never -0 */
     }
 }
 

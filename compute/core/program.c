@@ -15,7 +15,8 @@ enum { ALIGNMENT = 256 }; /* bytes, of a tensor in the arena */
 typedef struct tensor {
     size_t image_bytes;
     size_t offset;   /* in the arena */
-    int first, last; /* step that writes it first, that reads it last */
+    int first, last; /* step that writes it first, that reads it last; of steps that a backend may
+                      * run as one, the first and the last of them */
     bool in_place;   /* at an end of the program, in the items' memory */
 } tensor;
 
@@ -33,6 +34,7 @@ struct xn_program {
     xn_plan **plans;
     tensor *tensors;
     xn_enqueued *run; /* of each step, for backends that take all at once */
+    int32_t *reads;   /* of each tensor, by how many steps */
     xn_batch batch;   /* of the run under way */
     xn_recordings *recordings;
 };
@@ -77,6 +79,7 @@ static xn_status trace_reads(xn_program *p, int step, const int32_t reads[READS]
         if (p->tensors[reads[k]].image_bytes != bytes[k])
             return broken(step, reads[k], "reads, with another size,", error);
         p->tensors[reads[k]].last = step;
+        p->reads[reads[k]]++;
     }
     return XN_OK;
 }
@@ -96,6 +99,23 @@ static xn_status trace_writes(xn_program *p, int step, const int32_t writes[WRIT
         t->image_bytes = bytes[k];
     }
     return XN_OK;
+}
+
+/* Which steps the backend may run as one. Tensors of any of these are needed by all of them. */
+static void trace_fused(xn_program *p) {
+    for (int i = 0, n; i < p->step_count; i += n) {
+        const xn_backend *b = p->backend;
+        n = b->fuses ? b->fuses(&p->steps[i], p->step_count - i, p->reads) : 1;
+        for (int k = i; k < i + n; k++)
+            p->run[k].fused = k == i ? n : 1;
+        for (int t = 0; n > 1 && t < p->tensor_count; t++) {
+            tensor *of = &p->tensors[t];
+            if (of->first > i && of->first < i + n)
+                of->first = i;
+            if (of->last >= i && of->last < i + n - 1)
+                of->last = i + n - 1;
+        }
+    }
 }
 
 /* Sizes of the tensors, and from which step to which each is needed. */
@@ -119,6 +139,7 @@ static xn_status trace(xn_program *p, xn_error *error) {
     if (status != XN_OK)
         return status;
     p->tensors[p->output].last = p->step_count;
+    trace_fused(p);
     p->tensors[0].in_place = p->tensors[p->output].in_place = p->backend->in_place;
     return XN_OK;
 }
@@ -186,9 +207,10 @@ static xn_status allocate(const xn_backend *backend, const xn_step *steps, int c
         p->steps = xn_mem_zalloc((size_t)count, sizeof *p->steps);
         p->plans = xn_mem_zalloc((size_t)count, sizeof(xn_plan *));
         p->run = xn_mem_zalloc((size_t)count, sizeof *p->run);
+        p->reads = xn_mem_zalloc((size_t)p->tensor_count, sizeof *p->reads);
         p->tensors = xn_mem_zalloc((size_t)p->tensor_count, sizeof *p->tensors);
     }
-    if (!p || !p->steps || !p->plans || !p->run || !p->tensors) {
+    if (!p || !p->steps || !p->plans || !p->run || !p->reads || !p->tensors) {
         xn_program_free(p);
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a program of %d steps", count);
     }
@@ -318,6 +340,7 @@ void xn_program_free(xn_program *program) {
         program->backend->recordings_free(program->recordings);
     drop_plans(program);
     xn_mem_free(program->tensors);
+    xn_mem_free(program->reads);
     xn_mem_free(program->run);
     xn_mem_free(program->plans);
     xn_mem_free(program->steps);
@@ -374,6 +397,7 @@ static xn_enqueued enqueued_of(const xn_program *p, int index, const xn_prepared
                                const xn_batch *batch, char *arena) {
     const xn_step *s = &p->steps[index];
     return (xn_enqueued){.plan = p->plans[index],
+                         .fused = p->run[index].fused,
                          .prepared = weights_of(s, prepared),
                          .io = {.input = address_of(p, arena, s->input),
                                 .residual = address_of(p, arena, s->residual),

@@ -1,4 +1,5 @@
 /* device.cu: finding, opening and describing GPUs. */
+#include "fused_stage.h"
 #include "ops.h"
 #include "xn_cuda.h"
 
@@ -64,6 +65,7 @@ static xn_status read_properties(xn_device *device, xn_error *error) {
     device->chip.multiprocessors = p.multiProcessorCount;
     device->chip.overlaps = p.major >= XN_CUDA_OVERLAP_MAJOR;
     device->chip.wgmma = p.major == WGMMA_MAJOR;
+    device->chip.shared_bytes = (int32_t)p.sharedMemPerBlockOptin;
     device->memory_bytes = p.totalGlobalMem;
     if (p.major * 10 + p.minor < MIN_CAPABILITY)
         return xn_fail(error, XN_ERR_NO_DEVICE, NULL,
@@ -117,6 +119,8 @@ static xn_status load_kernels(xn_device *device, xn_error *error) {
     xn_status status = XN_OK;
     for (size_t i = 0; i < sizeof shared / sizeof *shared && status == XN_OK; i++)
         status = check_load(device, shared[i](), error);
+    if (status == XN_OK)
+        status = check_load(device, xn_cuda_stage_load(&device->chip), error);
     for (int i = 0; (path = xn_cuda_path_at(i)) != NULL && status == XN_OK; i++) {
         bool usable = true;
         if (!xn_cuda_path_exists(path, &device->chip))

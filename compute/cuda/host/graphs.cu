@@ -76,9 +76,20 @@ void xn_cuda_recordings_free(xn_recordings *set) {
 
 static xn_status enqueue_steps(const xn_run *run, xn_error *error) {
     xn_status status = XN_OK;
-    for (int i = 0; i < run->count && status == XN_OK; i++) {
+    for (int i = 0, done; i < run->count && status == XN_OK; i += done) {
         const xn_enqueued *step = &run->steps[i];
-        status = xn_cuda_enqueue_step(step->plan, step->prepared, &step->io, error);
+        done = xn_cuda_stage_layers(step);
+        if (done > 0) {
+            status = xn_cuda_enqueue_stage(step, error);
+            /* The step between the layers and the pool, which is done. */
+            if (status == XN_OK && step->fused > done)
+                status = xn_cuda_enqueue_step(step[done].plan, step[done].prepared, &step[done].io,
+                                              error);
+            done = step->fused;
+        } else {
+            status = xn_cuda_enqueue_step(step->plan, step->prepared, &step->io, error);
+            done = 1;
+        }
     }
     return status;
 }

@@ -1,6 +1,7 @@
 /* launch.cu: the kernels of a plan, one after the other on a stream, from device memory to device
  * memory: what comes before the path, the path, what comes after it. Allocates nothing, copies
  * nothing, waits for nothing. */
+#include "fused_stage.h"
 #include "ops.h"
 #include "xn_cuda.h"
 
@@ -185,6 +186,50 @@ cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, in
         return cudaErrorInvalidValue;
     return stem ? enqueue_stem(plan, prepared, images, io, stream)
                 : enqueue_conv(plan, prepared, images, io, stream);
+}
+
+static bool ends_in_pool(const xn_enqueued *first) {
+    return first[first->fused - 1].plan->step.kind == XN_STEP_AVG_POOL;
+}
+
+int xn_cuda_stage_layers(const xn_enqueued *first) {
+    const xn_plan *plan = first->plan;
+    if (first->fused < 2 || plan->stream->path)
+        return 0;
+    const int layers = ends_in_pool(first) ? first->fused - 2 : first->fused;
+    const int32_t band = xn_cuda_stage_band(&plan->step, layers, first->io.batch->images,
+                                            &plan->stream->device->chip);
+    return band ? layers : 0;
+}
+
+static bool set_stage_layer(const xn_enqueued *step, xn_cuda_stage_layer *layer) {
+    const xn_epilogue_args e = xn_cuda_epilogue_args(&step->plan->step, step->prepared, &step->io);
+    layer->rows = (const uint32_t *)xn_cuda_part_of(step->prepared, XN_CUDA_PART_ROWS);
+    layer->prefix = (const int32_t *)xn_cuda_part_of(step->prepared, XN_CUDA_PART_PREFIX_BY_TAP);
+    layer->factor = e.factor;
+    layer->bias = e.bias;
+    layer->shift = e.shift;
+    return layer->rows && layer->prefix;
+}
+
+xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, xn_error *error) {
+    const xn_stream *s = first->plan->stream;
+    xn_cuda_stage_io io = {};
+    io.layers = xn_cuda_stage_layers(first);
+    io.bits = (const uint32_t *)first->io.input;
+    io.residual = first->io.residual;
+    io.words = (uint32_t *)first[io.layers - 1].io.bits;
+    if (ends_in_pool(first))
+        io.pooled = first[first->fused - 1].io.output;
+    else
+        io.output = first[io.layers - 1].io.output;
+    for (int i = 0; i < io.layers; i++)
+        if (!set_stage_layer(first + i, &io.layer[i]))
+            return xn_fail(error, XN_ERR_INTERNAL, NULL,
+                           "a stage is run with weights that were not made ready for it");
+    return xn_cuda_check(xn_cuda_stage_launch(&first->plan->step, first->io.batch->images,
+                                              &s->device->chip, &io, s->stream),
+                         "launching a stage", error);
 }
 
 xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared) {

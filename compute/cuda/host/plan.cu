@@ -1,5 +1,6 @@
 /* plan.cu: a step made ready to run: how (paths.h), and how much memory of the stream it takes. All
  * decisions and all allocation are here. */
+#include "fused_stage.h"
 #include "xn_cuda.h"
 
 #include <string.h>
@@ -50,6 +51,9 @@ uint64_t xn_cuda_plan_wants(const xn_plan *plan, const xn_prepared *prepared) {
     uint64_t wanted = how->path->wants(&how->job, prepared);
     if (how->job.target == XN_CUDA_TO_WORDS)
         wanted |= XN_CUDA_WANT(xn_cuda_thresholds_of(&plan->step.conv.epilogue));
+    if (!plan->stream->path && plan->stream->device->chip.matrix &&
+        xn_cuda_stage_takes(&plan->step))
+        wanted |= XN_CUDA_WANT(XN_CUDA_PART_ROWS) | XN_CUDA_WANT(XN_CUDA_PART_PREFIX_BY_TAP);
     return wanted;
 }
 

@@ -163,6 +163,11 @@ xn_epilogue_args xn_cuda_epilogue_args(const xn_step *step, const xn_prepared *p
                                        const xn_step_io *io);
 xn_op_args xn_cuda_op_args(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                            const xn_step_io *io);
+/* How many of the steps that may run as one, of which this is the first, are layers of a stage that
+ * is run as a kernel; 0: each step is run alone. So where the stream is held to a path. */
+int xn_cuda_stage_layers(const xn_enqueued *first);
+/* That kernel, on their stream. */
+xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, xn_error *error);
 /* xn_backend.h: precision. */
 xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared);
 

@@ -3,10 +3,11 @@
 
 enum {
     ROWS_LARGE = 7,
-    ROWS_SMALL = 3,           /* rows of taps that tile kernels are compiled for */
-    SHARED_BYTES = 100 << 10, /* so that two blocks lie beside each other */
+    ROWS_SMALL = 3,          /* rows of taps that tile kernels are compiled for */
+    SHARED_BYTES = 96 << 10, /* of a block */
+    GOOD_BYTES = 55 << 10,   /* so that four blocks lie beside each other */
     MOST_COLUMNS = 1 << 16,
-    MOST_BAND = 7,
+    MOST_BAND = 8, /* pairs of rows */
 };
 
 /* ---- any geometry ---- */
@@ -81,31 +82,43 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
 
 /* ---- launch ---- */
 
-/* Blocks for all multiprocessors twice, where there are rows for that: a block of few rows makes
- * more of them that its neighbour makes too. */
+static size_t tile_bytes(const stem_args *a) {
+    const xn_conv *c = &a->conv;
+    const int32_t rows = (2 * a->band + a->pool - 1) * c->stride_h + xn_stem_rows(c->kernel_h);
+    return (size_t)rows * (size_t)a->pitch * sizeof(uint32_t) +
+           (size_t)(STEM_WARPS * a->band * 8) * sizeof(float2);
+}
+
+/* Blocks for all multiprocessors three times, where there are rows for that: a block of few rows
+ * makes more of them that its neighbour makes too. */
 static void set_tiles(stem_args *a, int multiprocessors) {
     const xn_conv *c = &a->conv;
+    /* Windows begin at even words, so that a lane reads two at once. */
+    a->shift = c->pad_left % 2 && c->kernel_w < XN_STEM_COLUMNS;
+    a->lead = c->pad_left + a->shift;
+    a->quads = a->lead % 2 == 0 && c->channels == 3 && c->width % 4 == 0;
+    if (a->quads)
+        a->lead = (a->lead + 3) / 4 * 4;
+    a->tiles = (a->width - 1) / STEM_TILE + 1;
+    a->pitch = a->lead - c->pad_left - a->shift + (a->tiles * STEM_TILE - 1) * c->stride_w +
+               XN_STEM_COLUMNS;
+    a->pitch = (a->pitch + 3) / 4 * 4;
+    a->pairs = a->pool ? c->out_height : (a->height - 1) / 2 + 1;
     for (a->band = MOST_BAND;; a->band = (a->band + 1) / 2) {
-        a->bands = (c->out_height - 1) / a->band + 1;
-        if (a->band == 1 || a->images * a->bands >= 2 * (int64_t)multiprocessors)
+        a->bands = (a->pairs - 1) / a->band + 1;
+        if (a->band == 1 ||
+            (tile_bytes(a) <= GOOD_BYTES && a->images * a->bands >= 3 * (int64_t)multiprocessors))
             break;
     }
-    a->tiles = a->pool ? (c->out_width - 1) / 7 + 1 : (a->width - 1) / 16 + 1;
-    a->pitch = ((a->tiles - 1) * (a->pool ? 14 : 16) + 15) * c->stride_w + XN_STEM_COLUMNS;
-    const int32_t warps = c->out_channels / (stem_tiles(a->count) * 8);
-    a->filter_warps = warps >= 8 ? 8 : warps >= 4 ? 4 : warps >= 2 ? 2 : 1;
-    if (a->count == 2 && a->filter_warps > 4)
-        a->filter_warps = 4;
+    const int32_t warps = c->out_channels / XN_STEM_FILTERS;
+    a->filter_warps = warps >= 4 ? 4 : warps >= 2 ? 2 : 1;
     a->bits_pitch =
         (int32_t)(a->bits_unit == 1 ? c->out_channels / 8 : xn_packed_words(c->out_channels) * 4);
     a->none = (a->left + 1 + a->right) * c->out_channels;
-}
-
-static size_t tile_bytes(const stem_args *a) {
-    const xn_conv *c = &a->conv;
-    const int32_t rows = a->pool ? 2 * a->band + 1 : a->band;
-    return (size_t)((rows - 1) * c->stride_h + xn_stem_rows(c->kernel_h)) * (size_t)a->pitch *
-           sizeof(uint32_t);
+    a->even_rows[0] = (a->top + 2) / 2;            /* 2 y - 1 >= top */
+    a->even_rows[1] = (a->height - a->bottom) / 2; /* 2 y + 1 < height - bottom */
+    a->even_tiles[0] = (a->left + STEM_TILE - 1) / STEM_TILE;
+    a->even_tiles[1] = (a->width - a->right) / STEM_TILE;
 }
 
 static stem_args args_of(const xn_step *step) {
@@ -130,16 +143,27 @@ bool xn_cuda_stem_has_tiles(const xn_step *step, const xn_cuda_chip *chip) {
         (int64_t)c->height * c->width > INT32_MAX / XN_STEM_CHANNELS || a.plane > INT32_MAX / 16 ||
         a.width > MOST_COLUMNS || c->pad_top > MOST_COLUMNS || c->pad_left > MOST_COLUMNS)
         return false;
-    a.images = INT32_MAX; /* the largest band */
-    set_tiles(&a, chip->multiprocessors);
+    set_tiles(&a, chip->multiprocessors); /* of no images: the smallest band */
     return tile_bytes(&a) <= SHARED_BYTES;
 }
 
 typedef void (*stem_function)(const stem_args);
-static const stem_function kernels[2][2] = {
-    {stem_kernel<2, ROWS_SMALL>, stem_kernel<2, ROWS_LARGE>},
-    {stem_kernel<3, ROWS_SMALL>, stem_kernel<3, ROWS_LARGE>},
+#define KERNELS(planes, rows, stride)                                                              \
+    { stem_kernel<planes, rows, stride, false>, stem_kernel<planes, rows, stride, true> }
+static const stem_function kernels[2][2][2][2] = {
+    /* by planes, rows of taps, whether both strides are 2, pool */
+    {{KERNELS(2, ROWS_SMALL, 0), KERNELS(2, ROWS_SMALL, 2)},
+     {KERNELS(2, ROWS_LARGE, 0), KERNELS(2, ROWS_LARGE, 2)}},
+    {{KERNELS(3, ROWS_SMALL, 0), KERNELS(3, ROWS_SMALL, 2)},
+     {KERNELS(3, ROWS_LARGE, 0), KERNELS(3, ROWS_LARGE, 2)}},
 };
+
+/* Whether neighbouring outputs of a row, two with a pool and else four, may be stored at once. */
+static bool have_vectors(const stem_args *a) {
+    const int32_t each = a->pool ? 2 : 4, bytes = a->e.what.datatype == XN_FP16 ? 2 : 4;
+    return a->conv.out_width % each == 0 && a->e.output_gap % each == 0 &&
+           (uintptr_t)a->e.output % (uintptr_t)(each * bytes) == 0;
+}
 
 cudaError_t xn_cuda_stem_launch(const xn_step *step, int64_t images, const xn_cuda_chip *chip,
                                 const xn_cuda_stem_io *io, const xn_epilogue_args *epilogue,
@@ -173,17 +197,20 @@ cudaError_t xn_cuda_stem_launch(const xn_step *step, int64_t images, const xn_cu
         if (e != cudaSuccess)
             return e;
     }
-    const int32_t filters = a.filter_warps * stem_tiles(a.count) * 8;
+    a.vectors = have_vectors(&a);
+    a.quads = a.quads && (uintptr_t)a.input % 4 == 0;
+    const int32_t filters = a.filter_warps * XN_STEM_FILTERS;
     const dim3 grid((unsigned)(images * a.bands), (unsigned)((c->out_channels - 1) / filters + 1));
-    return xn_cuda_launch_with(kernels[a.count - 2][c->kernel_h > ROWS_SMALL], grid,
+    const bool even = c->stride_h == 2 && c->stride_w == 2;
+    return xn_cuda_launch_with(kernels[a.count - 2][c->kernel_h > ROWS_SMALL][even][a.pool], grid,
                                STEM_WARPS * 32, tile_bytes(&a), overlapped, stream, a);
 }
 
 cudaError_t xn_cuda_stem_load(void) {
     cudaError_t e = xn_cuda_load(stem_any_kernel);
-    for (const stem_function(&some)[2] : kernels)
-        for (stem_function kernel : some)
-            if (e == cudaSuccess)
-                e = xn_cuda_load_with(kernel, SHARED_BYTES);
+    const stem_function *all = &kernels[0][0][0][0];
+    for (size_t n = 0; n < sizeof kernels / sizeof *all; n++)
+        if (e == cudaSuccess)
+            e = xn_cuda_load_with(all[n], SHARED_BYTES);
     return e;
 }

@@ -70,7 +70,7 @@ END_TEST
 
 /* ---- the choice ---- */
 
-static const xn_cuda_chip h200 = {132, true, true, true};
+static const xn_cuda_chip h200 = {132, true, true, true, 232448};
 
 static xn_step step_of(const xn_times *t, int64_t *images) {
     const xn_conv_limits limits = {(int64_t)1 << 40, (int64_t)1 << 40, (int64_t)1 << 60};
@@ -151,7 +151,7 @@ END_TEST
 /* A step that nothing runs by itself is run by a path and what is around it. */
 START_TEST(chips_have_a_path_for_every_epilogue) {
     static const xn_cuda_chip chips[] = {
-        {68, false, false, false}, {108, true, false, false}, {132, true, true, true}};
+        {68, false, false, false}, {108, true, false, false, 166912}, {132, true, true, true, 232448}};
     for (const xn_cuda_chip &chip : chips)
         for (int has = 0; has < 64; has++) {
             xn_times t = {};

@@ -126,8 +126,8 @@ struct host_plan {
     std::vector<float> v; /* where kernels would write to parts */
 };
 
-static const xn_cuda_chip h200 = {132, true, true, true};
-static const xn_cuda_chip t4 = {40, false, false, false};
+static const xn_cuda_chip h200 = {132, true, true, true, 232448};
+static const xn_cuda_chip t4 = {40, false, false, false, 65536};
 static xn_cuda_chip chip = h200; /* of the streams made next */
 static int64_t ran[XN_OP_WORDS + 1], parts_in, parts_out, finished;
 
@@ -447,7 +447,7 @@ END_TEST
 
 /* Every step of any network has a path on every chip, for one image and for many. */
 START_TEST(every_step_has_a_path) {
-    static const xn_cuda_chip chips[] = {h200, t4, {108, true, false, false}};
+    static const xn_cuda_chip chips[] = {h200, t4, {108, true, false, false, 166912}};
     int64_t asked = 0;
     for (uint64_t i = 0; i < 4 * NETWORKS; i++) {
         const uint64_t seed = xn_test_seed() + i * 1013;
