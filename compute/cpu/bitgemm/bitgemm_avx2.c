@@ -11,7 +11,6 @@ XN_TARGET_BEGIN("avx2")
 #define KERNELS xn_cpu_bitgemm_avx2
 #define VECTOR_BYTES 32
 #define STEP_NS 1.1
-#define STREAM(to, v) _mm256_stream_si256((__m256i *)(void *)(to), (__m256i)(v))
 #define NIBBLES
 #define TILE_VECTORS 2
 #define TILE_FILTERS 4

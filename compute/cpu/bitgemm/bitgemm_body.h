@@ -5,9 +5,7 @@
  *   KERNELS                the table's symbol
  *   VECTOR_BYTES           16, 32 or 64
  *   STEP_NS                bitgemm.h, step_ns
- *   STREAM(to, v)          stores a vector past the cache; to is aligned to VECTOR_BYTES
  *   LOOKUP(table, i)       optional: 16 words by index, for VECTOR_BYTES 64
- *   STORE_FIRST(to, n, v)  optional: the first n words of a vector
  *
  * and one of three ways to count bits that differ:
  *
@@ -16,21 +14,13 @@
  *                accumulators fit the registers
  *   COUNT3(a, b, c)  optional: of three words together, where that is cheaper
  *   NIBBLES      bitgemm_nibbles.h: a lane a byte, 4 channels a table look-up
- *   CARRY_SAVE     bitgemm_carry_save.h: COUNT(x) is of each word */
+ *   CARRY_SAVE     bitgemm_carry_save.h: COUNT(x) is of each word; STREAM(to, v) stores a vector
+ * past the cache, to is aligned to VECTOR_BYTES */
 #include "bitgemm.h"
 #include "index.h"
 #include "vectors.h"
 
 enum { WORDS = LANES, PACK_ROWS = 8 };
-
-/* Where there are no masks, the last vector of a row is a whole one. */
-#ifdef STORE_FIRST
-enum { MASKS = true };
-#define STORE_LAST(to, n, v) STORE_FIRST(to, n, v)
-#else
-enum { MASKS = false };
-#define STORE_LAST(to, n, v) (*(loose_f32 *)(to) = (v))
-#endif
 
 /* ---- pack ---- */
 
@@ -357,56 +347,6 @@ static void dots(const xn_cpu_lanes *lanes, const xn_cpu_bitgemm_weights *weight
 }
 #endif
 
-/* ---- epilogue ---- */
-
-/* A vector of outputs. with_k: there is K, known to the compiler. */
-INLINE vector_f32 reals_vector(const int32_t *dot, const float *k, const bool with_k, float factor,
-                               float bias) {
-    const vector_f32 acc = __builtin_convertvector(*(const loose_i32 *)dot, vector_f32);
-    if (with_k)
-        return value_with_k(acc, factor, *(const loose_f32 *)k, bias);
-    return value_of(acc, factor, bias);
-}
-
-/* The last vector is stored in part, or, where the set has no masks, with some of the one before
- * again. k: not read where there is no K. */
-INLINE bool reals_by(const int32_t *restrict dot, const float *restrict k, const bool with_k,
-                     float factor, float bias, int32_t n, const bool stream, float *restrict out) {
-    vector_u32 odd = {0};
-    int32_t x = 0;
-    for (; x + WORDS <= n; x += WORDS) {
-        const vector_f32 value = reals_vector(dot + x, with_k ? k + x : k, with_k, factor, bias);
-        note_value(&odd, value);
-        if (stream)
-            STREAM(out + x, value);
-        else
-            *(loose_f32 *)(out + x) = value;
-    }
-    if (x < n && (MASKS || n >= WORDS)) {
-        const int32_t last = MASKS ? x : n - WORDS;
-        const vector_f32 value =
-            reals_vector(dot + last, with_k ? k + last : k, with_k, factor, bias);
-        note_value(&odd, value);
-        STORE_LAST(out + last, n - last, value);
-        x = n;
-    }
-    bool finite = are_finite(odd);
-    for (; x < n; x++) {
-        out[x] = xn_epilogue_value((float)dot[x], factor, with_k ? k[x] : 1.0f, bias);
-        finite = finite && isfinite(out[x]);
-    }
-    return finite;
-}
-
-static bool reals(const int32_t *dot, const float *k, float factor, float bias, int32_t n,
-                  bool stream, float *out) {
-    if (k)
-        return stream ? reals_by(dot, k, true, factor, bias, n, true, out)
-                      : reals_by(dot, k, true, factor, bias, n, false, out);
-    return stream ? reals_by(dot, &bias, false, factor, bias, n, true, out)
-                  : reals_by(dot, &bias, false, factor, bias, n, false, out);
-}
-
 #ifndef PATCH
 #define PATCH patch
 #endif
@@ -426,5 +366,4 @@ const xn_cpu_bitgemm_kernels KERNELS = {
     .dots = dots,
     .direct = DIRECT,
     .starts = starts,
-    .reals = reals,
 };
