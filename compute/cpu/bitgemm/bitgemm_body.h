@@ -5,7 +5,7 @@
  *   KERNELS                the table's symbol
  *   VECTOR_BYTES           16, 32 or 64
  *   STEP_NS                bitgemm.h, step_ns
- *   LOOKUP(table, i)       optional: 16 words by index, for VECTOR_BYTES 64
+ *   LOOKUP(table, i)       optional: of the 16 words at table those of a vector of indices
  *
  * and one of three ways to count bits that differ:
  *
@@ -175,24 +175,17 @@ typedef enum { ONE_CLASS, FEW_CLASSES, MANY_CLASSES } class_way;
 enum { LOOKUP_CLASSES = 16 };
 #else
 enum { LOOKUP_CLASSES = 0 };
-#define LOOKUP(table, i) (table)
+#define LOOKUP(table, i) (i)
 #endif
 
-/* What a loop over lanes holds in registers of a filter's table. */
-INLINE vector_u32 table_of(const int32_t *table, const class_way way) {
+INLINE vector_u32 entries(const int32_t *table, const int32_t *kind, const class_way way) {
+    vector_u32 found = (uint32_t)table[0] - (vector_u32){0};
     if (way == FEW_CLASSES)
-        return (vector_u32) * (const loose_u32 *)table;
-    return (uint32_t)table[0] - (vector_u32){0};
-}
-
-INLINE vector_u32 entries(vector_u32 held, const int32_t *table, const int32_t *kind,
-                          const class_way way) {
-    if (way == FEW_CLASSES)
-        return LOOKUP(held, *(const loose_u32 *)kind);
+        return LOOKUP(table, *(const loose_u32 *)kind);
     if (way == MANY_CLASSES)
         for (int l = 0; l < WORDS; l++)
-            held[l] = (uint32_t)table[kind[l]];
-    return held;
+            found[l] = (uint32_t)table[kind[l]];
+    return found;
 }
 
 static class_way way_of(int32_t classes) {
@@ -222,9 +215,9 @@ static void starts_plain(const xn_cpu_map *map, const uint32_t *prefix, int32_t 
 
 /* All classes at once, where prefix sums and classes fit a vector, as those of 3x3 do. */
 INLINE void starts_vector(const xn_cpu_map *map, const uint32_t *prefix, int32_t *start) {
-    vector_u32 table = *(const loose_u32 *)prefix, inside[4];
+    vector_u32 inside[4];
     for (int i = 0; i < 4; i++)
-        inside[i] = LOOKUP(table, *(const loose_u32 *)map->corner[i]);
+        inside[i] = LOOKUP(prefix, *(const loose_u32 *)map->corner[i]);
     *(loose_u32 *)start =
         *(const loose_u32 *)map->base +
         (uint32_t)map->factor * (prefix[map->all] - inside[0] + inside[1] + inside[2] - inside[3]);
@@ -232,7 +225,8 @@ INLINE void starts_vector(const xn_cpu_map *map, const uint32_t *prefix, int32_t
 
 static void starts(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start) {
     const uint32_t *sums = (const uint32_t *)prefix;
-    const bool fits = map->all + 1 == LOOKUP_CLASSES && map->classes <= LOOKUP_CLASSES;
+    const bool fits =
+        VECTOR_BYTES == 64 && map->all + 1 == LOOKUP_CLASSES && map->classes <= LOOKUP_CLASSES;
     for (int32_t f = 0; f < filters; f++, sums += map->all + 1, start += map->pitch)
         if (fits)
             starts_vector(map, sums, start);
@@ -319,10 +313,9 @@ INLINE void dots_tile(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_bitgemm
                 weights->bits + (size_t)(o + first) * (size_t)weights->words, count, vectors,
                 filters);
     for (int f = 0; f < filters; f++, start += lanes->map->pitch, dot += to->pitch) {
-        const vector_u32 held = table_of(start, way);
         for (int v = 0; v < vectors; v++)
             *(loose_u32 *)(dot + v * WORDS) =
-                entries(held, start, lanes->kind + x + v * WORDS, way) - 2 * count[f][v];
+                entries(start, lanes->kind + x + v * WORDS, way) - 2 * count[f][v];
     }
 }
 

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 enum {
-    XN_CPU_STEM_UNIT = 16, /* columns, filters and words of a filter come in multiples of that */
+    XN_CPU_STEM_UNIT = 16,    /* columns, filters and words of a filter come in multiples of that */
     XN_CPU_STEM_TOGETHER = 2, /* filters of a tile of halves */
     XN_CPU_STEM_HALF = 2048,
     XN_CPU_STEM_LOW = 1 << 14, /* a sum is high * that + low (stem_body.h) */
