@@ -237,7 +237,7 @@ simulate: deps ## the engine in worlds drawn from seeds, for SECONDS (60); SEED=
 # The engine's own code, its threads and clock replaced at the linker (tests/simulation/fibers.h).
 SIMULATED := $(patsubst %,pthread_%,create join self setname_np mutex_init mutex_destroy mutex_lock \
                mutex_trylock mutex_unlock cond_init cond_destroy cond_wait cond_timedwait cond_signal \
-               cond_broadcast) clock_gettime nanosleep xn_mem_held
+               cond_broadcast) clock_gettime nanosleep fsync xn_mem_held
 SIMULATE_SRC := $(wildcard tests/simulation/*.c)
 $(BUILD)/xnord-simulate: $(call obj,$(SIMULATE_SRC)) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a $(MADE_WITH)/link
 	$(call say,LD,$@)

@@ -44,12 +44,6 @@ static bool survives(uint64_t seed) {
     return status == 0;
 }
 
-static void print_counts(const uint64_t *counts) {
-    for (int i = 0; i < ANSWERS_MAX; i++)
-        if (counts[i])
-            printf(" %llu %s", (unsigned long long)counts[i], xn_status_name((xn_status)i));
-}
-
 int main(int argc, char **argv) {
     uint64_t seed = 0, count = 0, done = 0;
     double limit = 0;
@@ -80,14 +74,13 @@ int main(int argc, char **argv) {
             return 1;
     const double took = seconds() - started;
     printf("simulation: seeds %llu to %llu, %llu events in %.1f s (%.0f a second)\n"
-           "%llu runs of devices, %llu by callers; %llu answers from the cache; answers:",
+           "%llu requests, %llu runs of devices; answers:",
            (unsigned long long)seed, (unsigned long long)(seed + done - 1),
            (unsigned long long)all->events, took, (double)all->events / took,
-           (unsigned long long)all->runs, (unsigned long long)all->inline_runs,
-           (unsigned long long)all->recalls);
-    print_counts(all->answers);
-    printf("; refusals:");
-    print_counts(all->refusals);
+           (unsigned long long)all->requests, (unsigned long long)all->runs);
+    for (int status = 0; status < STATUSES; status++)
+        if (all->answers[status])
+            printf(" %llu of %d", (unsigned long long)all->answers[status], status);
     printf("\n");
     return 0;
 }
