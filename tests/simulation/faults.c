@@ -138,10 +138,10 @@ static void writer_body(void *argument) {
 /* The store follows the folder: once nobody changes it and it was looked at. */
 void law_of_folder(void) {
     xn_error error;
-    xn_weights_dir_look(w.service.weights_dir);
-    fibers_sleep(XN_NS_PER_S);
-    xn_weights_dir_look(w.service.weights_dir);
-    fibers_sleep(XN_NS_PER_S);
+    for (int looks = 0; looks < 2; looks++) {
+        xn_weights_dir_look(w.service.weights_dir);
+        fibers_sleep(40 * XN_NS_PER_MS); /* more than ten polls: what failed is tried again */
+    }
     for (int name = 0; name < NAMES; name++) {
         const char text[2] = {(char)('a' + name), 0};
         const float value = read_file(name);

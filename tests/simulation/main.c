@@ -1,8 +1,8 @@
 /* main.c: worlds by seed.
  *   xnord-simulate [--seed N] [--seeds COUNT] [--seconds S]
- * With --seed alone it is that one; without it they begin with a number of the clock's. Each has a
- * process of its own, at the same addresses and with the same heap, so that it replays exactly, and
- * so that a crash is one seed's. */
+ * With --seed alone it is that one; without it they begin with a number of the clock's. Each BLOCK
+ * of seeds has a process of its own, at the same addresses and with the same heap: a seed replays
+ * exactly behind those before it in its block. */
 #include "laws.h"
 #include "log.h"
 #include "world.h"
@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { BLOCK = 16 };
+
 /* The one that the linker leaves, not the virtual one. */
 int real_clock_gettime(clockid_t clock, struct timespec *out) __asm__("__real_clock_gettime");
 
@@ -25,27 +27,30 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* False: the world of that seed has broken a law, which it has told, or crashed. */
-static bool survives(uint64_t seed) {
+/* The seeds from `first` on, up to the end of their block or `end`. 0: one of them has broken a law,
+ * which it has told, or crashed. */
+static uint64_t run_block(uint64_t first, uint64_t end) {
+    const uint64_t next = (first / BLOCK + 1) * BLOCK < end ? (first / BLOCK + 1) * BLOCK : end;
     int status;
     fflush(stdout);
     const pid_t child = fork();
     if (child == 0) {
-        alarm(60);
-        world_run(seed);
+        alarm(120);
+        for (all->seed = first / BLOCK * BLOCK; all->seed < next; all->seed++)
+            world_run(all->seed);
         _exit(0);
     }
     if (child < 0 || waitpid(child, &status, 0) != child)
-        return false;
+        return 0;
     if (WIFSIGNALED(status))
         printf("seed %llu: ended by signal %d (%s)\nagain: make simulate SEED=%llu\n",
-               (unsigned long long)seed, WTERMSIG(status), strsignal(WTERMSIG(status)),
-               (unsigned long long)seed);
-    return status == 0;
+               (unsigned long long)all->seed, WTERMSIG(status), strsignal(WTERMSIG(status)),
+               (unsigned long long)all->seed);
+    return status ? 0 : next;
 }
 
 int main(int argc, char **argv) {
-    uint64_t seed = 0, count = 0, done = 0;
+    uint64_t seed = 0, count = 0;
     double limit = 0;
     xn_error error;
     const int now = personality(0xffffffff);
@@ -69,13 +74,15 @@ int main(int argc, char **argv) {
     if (all == MAP_FAILED || xn_log_open("/dev/null", &error) != XN_OK)
         return 2;
     const double started = seconds();
-    for (; (!count || done < count) && (limit <= 0 || seconds() - started < limit); done++)
-        if (!survives(seed + done))
+    const uint64_t end = count ? seed + count : UINT64_MAX;
+    uint64_t next = seed;
+    while (next < end && (limit <= 0 || seconds() - started < limit))
+        if (!(next = run_block(next, end)))
             return 1;
     const double took = seconds() - started;
     printf("simulation: seeds %llu to %llu, %llu events in %.1f s (%.0f a second)\n"
            "%llu requests, %llu runs of devices; answers:",
-           (unsigned long long)seed, (unsigned long long)(seed + done - 1),
+           (unsigned long long)seed, (unsigned long long)(next - 1),
            (unsigned long long)all->events, took, (double)all->events / took,
            (unsigned long long)all->requests, (unsigned long long)all->runs);
     for (int status = 0; status < STATUSES; status++)

@@ -130,7 +130,7 @@ extern world w;
 
 /* Of all worlds so far. */
 typedef struct totals {
-    uint64_t events, requests, runs, answers[STATUSES];
+    uint64_t seed, events, requests, runs, answers[STATUSES];
 } totals;
 extern totals *all;
 
