@@ -29,7 +29,7 @@ static double seconds(void) {
 
 /* The seeds from `first` on, up to the end of their block or `end`. 0: one of them has broken a law,
  * which it has told, or crashed. */
-static uint64_t run_block(uint64_t first, uint64_t end) {
+static uint64_t run_block(uint64_t first, uint64_t end, bool failing) {
     const uint64_t next = (first / BLOCK + 1) * BLOCK < end ? (first / BLOCK + 1) * BLOCK : end;
     int status;
     fflush(stdout);
@@ -37,7 +37,7 @@ static uint64_t run_block(uint64_t first, uint64_t end) {
     if (child == 0) {
         alarm(120);
         for (all->seed = first / BLOCK * BLOCK; all->seed < next; all->seed++)
-            world_run(all->seed);
+            (failing ? world_allocations : world_run)(all->seed);
         _exit(0);
     }
     if (child < 0 || waitpid(child, &status, 0) != child)
@@ -52,11 +52,12 @@ static uint64_t run_block(uint64_t first, uint64_t end) {
 int main(int argc, char **argv) {
     uint64_t seed = 0, count = 0;
     double limit = 0;
+    const bool failing = argc > 1 && !strcmp(argv[1], "--allocations");
     xn_error error;
     const int now = personality(0xffffffff);
     if (now != -1 && !(now & ADDR_NO_RANDOMIZE) && personality(now | ADDR_NO_RANDOMIZE) != -1)
         execv("/proc/self/exe", argv);
-    for (int i = 1; i + 1 < argc; i += 2) {
+    for (int i = 1 + failing; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--seed"))
             seed = strtoull(argv[i + 1], NULL, 0);
         else if (!strcmp(argv[i], "--seeds"))
@@ -77,7 +78,7 @@ int main(int argc, char **argv) {
     const uint64_t end = count ? seed + count : UINT64_MAX;
     uint64_t next = seed;
     while (next < end && (limit <= 0 || seconds() - started < limit))
-        if (!(next = run_block(next, end)))
+        if (!(next = run_block(next, end, failing)))
             return 1;
     const double took = seconds() - started;
     printf("simulation: seeds %llu to %llu, %llu events in %.1f s (%.0f a second)\n"

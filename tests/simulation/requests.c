@@ -50,7 +50,7 @@ static void finish_body(xn_request *r) {
 }
 
 static int draw_name(xn_request *r, int first, int count, const char *before, const char *behind) {
-    r->name = first + (int)xn_rng_below(&w.rng, (uint64_t)count);
+    r->name = first + (w.alone ? 0 : (int)xn_rng_below(&w.rng, (uint64_t)count));
     snprintf(r->path, sizeof r->path, "%s%c%s", before, 'a' + r->name, behind);
     return r->name;
 }
@@ -146,8 +146,8 @@ static void make_unload(xn_request *r) {
 
 static void make_get(xn_request *r) {
     static const char *const paths[] = {"/weights",     "/v2",           "/v2/health/ready",
-                                        "/weights/a",   "/v2/models/f",  "/v2/models/f/ready",
-                                        "/v2/models/f/config", "/v2/models/stats"};
+                                        "/weights/a",   "/v2/models/e",  "/v2/models/e/ready",
+                                        "/v2/models/e/config", "/v2/models/stats"};
     strcpy(r->path, paths[xn_rng_below(&w.rng, sizeof paths / sizeof *paths)]);
 }
 

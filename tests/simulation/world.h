@@ -19,7 +19,7 @@
 #include "xn_rng.h"
 
 enum { NAMES = 4, MODELS = 2, ALL_NAMES = NAMES + MODELS, ADDRESSES = 3, OTHERS = 1021 };
-enum { INPUTS = 54, BODY_BYTES = 2048, STATUSES = 600, VERSIONS = 256, SLACK_NS = 1000000 };
+enum { INPUTS = 54, BODY_BYTES = 2048, STATUSES = 600, VERSIONS = 256, VARIANTS = 4, ROUNDING = 4096, SLACK_NS = 1000000 };
 
 /* How often, in percent of requests or of moments, and how long. */
 typedef struct world_mix {
@@ -117,6 +117,7 @@ typedef struct world {
     int changes;          /* begun */
     int busy;             /* fibers that act on the world */
     int connections, connecting;
+    bool alone; /* one request at a time, of one name */
     bool over; /* nobody begins anything new */
     bool draining, told_fatal;
     unsigned fail_allocations;       /* in 10,000 */
