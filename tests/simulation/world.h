@@ -34,6 +34,7 @@ typedef struct world_mix {
     unsigned hangs, losses, shortages; /* of a fault's moments */
     unsigned canaries, failures, no_memory;
     unsigned disk;  /* of writes to --weights-dir that fail */
+    bool populated; /* names have weights at first */
     bool folder;    /* there is a --weights-dir */
     bool drains;    /* in the middle of it all */
 } world_mix;
@@ -123,7 +124,7 @@ typedef struct world {
     unsigned fail_allocations;       /* in 10,000 */
     long allocations, fail_allocation; /* that one, from 1 on, fails; 0: none */
     bool fail_all_after;
-    int64_t end_ns;
+    int64_t end_ns, last_ns;
     int counts[XN_ROUTE_COUNT][STATUSES], refused, successes;
 } world;
 
