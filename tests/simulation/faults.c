@@ -138,7 +138,7 @@ static void writer_body(void *argument) {
 /* The store follows the folder: once nobody changes it and it was looked at. */
 void law_of_folder(void) {
     xn_error error;
-    for (int looks = 0; looks < 2; looks++) {
+    for (int looks = 0; looks < 2 + SIM_DEVICES; looks++) {
         xn_weights_dir_look(w.service.weights_dir);
         fibers_sleep(40 * XN_NS_PER_MS); /* more than ten polls: what failed is tried again */
     }
