@@ -195,7 +195,8 @@ test: deps ## set up, build and pass all tests
 SIMULATE_SEEDS ?= 10000
 simulates = $(if $(findstring thread,$(SANITIZE)),,$(BUILD)/xnord-simulate)
 check: $(BUILD)/xnord $(BUILD)/xnord-tests $(BUILD)/alloc-fault.so $(simulates)
-	$(if $(simulates),@$(BUILD)/xnord-simulate --seed 1 --seeds $(SIMULATE_SEEDS) 2>$(BUILD)/simulate.log || \
+	$(if $(simulates),@{ $(BUILD)/xnord-simulate --seed 1 --seeds $(SIMULATE_SEEDS) && \
+	  $(BUILD)/xnord-simulate --allocations --seed 1 --seeds 2; } 2>$(BUILD)/simulate.log || \
 	  { tail -n 100 $(BUILD)/simulate.log; exit 1; })
 	@XNORD_BIN=$(abspath $(BUILD)/xnord) XNORD_TEST_LOG=$(abspath $(BUILD)/test-output.log) $(BUILD)/xnord-tests
 

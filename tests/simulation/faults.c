@@ -156,7 +156,7 @@ void law_of_folder(void) {
         xn_asset_release(asset);
         unlink(path_of(name, (char[96]){0}));
     }
-    unlinkat(AT_FDCWD, w.folder, AT_REMOVEDIR);
+    rmdir(w.folder);
 }
 
 void faults_begin(void) {

@@ -361,14 +361,19 @@ static void law_of_one_asset(const xn_request *r) {
             "requests with the same inline weights have the same asset");
 }
 
+/* Whose input that is: what a request that leaves had may be another's already. */
 static const xn_request *owner_of(const void *input) {
+    const xn_request *late = NULL;
     for (const xn_request *r = w.requests; r; r = r->next) {
         const xn_inference *work = request_work(r);
-        if (work && (const char *)input >= (const char *)work->job.input &&
-            (const char *)input < (const char *)work->job.input + r->elements * sizeof(float))
-            return r;
+        if (work && (!r->leaving || r->retained) && (const char *)input >= (const char *)work->job.input &&
+            (const char *)input < (const char *)work->job.input + r->elements * sizeof(float)) {
+            if (!r->resumed)
+                return r;
+            late = r;
+        }
     }
-    return NULL;
+    return late;
 }
 
 void world_sees_run(const xn_batch *batch, const xn_prepared *prepared) {

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 world w;
 totals *all;
@@ -200,7 +198,7 @@ static void start(void) {
     xn_mem_set_shortage(shortage);
     xn_engine_on_fatal(w.engine, fatal, NULL);
     w.service = (xn_service){.config = &w.config, .engine = w.engine};
-    snprintf(w.folder, sizeof w.folder, "/dev/shm/xnord-simulate-%d", (int)getpid());
+    strcpy(w.folder, "/dev/shm/xnord-simulate-XXXXXX"); /* stays where a law is broken */
     xn_engine_set_loading(w.engine, XN_LOADING_WEIGHTS, w.mix.folder);
     const xn_weights_dir_options options = {.path = w.folder,
                                             .poll_ms = w.config.weights_poll_ms,
@@ -212,7 +210,7 @@ static void start(void) {
     law(!xn_thread_pool_create(2, &w.service.background_pool, &error) &&
             !xn_thread_pool_create(XN_MODEL_POOL_THREADS, &w.service.model_pool, &error) &&
             (!w.mix.folder ||
-             (!mkdir(w.folder, 0700) &&
+             (mkdtemp(w.folder) &&
               !xn_weights_dir_open(&options, xn_engine_store(w.engine),
                                    xn_engine_metrics(w.engine), &w.service.weights_dir, &error))) &&
             !xn_models_create(&w.config, xn_engine_store(w.engine), &w.service.models, &error),
