@@ -65,10 +65,10 @@ xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error); /
 xn_status xn_store_remove(xn_store *store, const char *name, xn_asset **out, xn_error *error);
 
 /* Put in two steps, for a caller that does something between them. make does the slow part and
- * makes nothing visible. publish makes it visible under the name that make was given; if it succeeds,
- * it takes the reference, and *asset is what had the name before, or NULL, for the caller to release
- * as above. It cannot fail when check_room has just succeeded and no put or delete
- * came in between. */
+ * makes nothing visible. publish makes it visible under the name that make was given; if it
+ * succeeds, it takes the reference, and *asset is what had the name before, or NULL, for the caller
+ * to release as above. It cannot fail when check_room has just succeeded and no put or delete came
+ * in between. */
 xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weights,
                         const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                         xn_error *error);

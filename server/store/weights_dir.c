@@ -290,8 +290,7 @@ static bool is_current_locked(const xn_weights_dir *dir, const record *r, const 
 }
 
 /* Whether the file of the name has to be loaded. *gone: the weights that were its. */
-static bool look_at_locked(xn_weights_dir *dir, const char *name, xn_file_id *id,
-                           xn_asset **gone) {
+static bool look_at_locked(xn_weights_dir *dir, const char *name, xn_file_id *id, xn_asset **gone) {
     xn_error error;
     record *r = xn_names_get(&dir->records, name);
     const xn_status status = xn_folder_stat(&dir->folder, name, id, &error);

@@ -135,8 +135,8 @@ static void writer_body(void *argument) {
     w.busy--;
 }
 
-/* The store follows the folder: once nobody changes it and it was looked at, while there is a device
- * to put weights on and room for them. */
+/* The store follows the folder: once nobody changes it and it was looked at, while there is a
+ * device to put weights on and room for them. */
 void law_of_folder(void) {
     xn_error error;
     int up = 0;
@@ -151,7 +151,8 @@ void law_of_folder(void) {
         const float value = read_file(name);
         xn_asset *asset = NULL;
         xn_store_get(xn_engine_store(w.engine), text, &asset, &error);
-        law(value < 0 || !up || w.config.max_weights < NAMES || (asset ? xn_asset_weights(asset)->real[0] : 0) == value,
+        law(value < 0 || !up || w.config.max_weights < NAMES ||
+                (asset ? xn_asset_weights(asset)->real[0] : 0) == value,
             "the store follows --weights-dir");
         xn_asset_release(asset);
         unlink(path_of(name, (char[96]){0}));

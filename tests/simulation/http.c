@@ -154,8 +154,8 @@ void xn_request_respond_empty(xn_request *r, int status) {
 void xn_request_respond_error(xn_request *r, int status, const char *code, const char *field,
                               const char *message) {
     char text[1024];
-    size_t length = w.handler.write_error(w.handler.context, r, code, field, message, text,
-                                          sizeof text);
+    size_t length =
+        w.handler.write_error(w.handler.context, r, code, field, message, text, sizeof text);
     char *copy = xn_mem_alloc(length + 1);
     law(message[0], "a refusal has a message");
     w.refused++;

@@ -27,8 +27,8 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* The seeds from `first` on, up to the end of their block or `end`. 0: one of them has broken a law,
- * which it has told, or crashed. */
+/* The seeds from `first` on, up to the end of their block or `end`. 0: one of them has broken a
+ * law, which it has told, or crashed. */
 static uint64_t run_block(uint64_t first, uint64_t end, bool failing) {
     const uint64_t next = (first / BLOCK + 1) * BLOCK < end ? (first / BLOCK + 1) * BLOCK : end;
     int status;

@@ -61,8 +61,9 @@ static void make_conv(xn_request *r) {
     draw_input(r, (size_t)(images * side * side));
     snprintf(r->query, sizeof r->query, "shape=%d,1,%d,%d&weights=%s&mode=float%s%s", images, side,
              side, r->path, r->in_a_hurry ? "&timeout_ms=1" : "",
-             world_draws(80) ? "" : strcmp(xn_engine_primary(w.engine), "cpu") ? "&backend=cuda"
-                                                                               : "&backend=cpu");
+             world_draws(80)                              ? ""
+             : strcmp(xn_engine_primary(w.engine), "cpu") ? "&backend=cuda"
+                                                          : "&backend=cpu");
     strcpy(r->path, "/conv");
     r->length = r->bytes = r->elements * sizeof *r->input;
     memcpy(r->body, r->input, r->bytes);
@@ -129,11 +130,10 @@ static void make_load(xn_request *r) {
     memcpy(tensors, &length, 8);
     memcpy(tensors + 8, header, length);
     memcpy(tensors + 8 + length, &r->value, sizeof r->value);
-    say(r,
-        "{\"parameters\":{\"config\":\"{\\\"format\\\":\\\"xnord-network/1\\\",\\\"input\\\":{"
-        "\\\"name\\\":\\\"image\\\",\\\"datatype\\\":\\\"FP32\\\",\\\"shape\\\":[1,1,1]},"
-        "\\\"output\\\":{\\\"name\\\":\\\"logits\\\"},\\\"layers\\\":[{\\\"op\\\":\\\"conv\\\","
-        "\\\"name\\\":\\\"c\\\",\\\"mode\\\":\\\"float\\\"}]}\",\"file:model.safetensors\":\"");
+    say(r, "{\"parameters\":{\"config\":\"{\\\"format\\\":\\\"xnord-network/1\\\",\\\"input\\\":{"
+           "\\\"name\\\":\\\"image\\\",\\\"datatype\\\":\\\"FP32\\\",\\\"shape\\\":[1,1,1]},"
+           "\\\"output\\\":{\\\"name\\\":\\\"logits\\\"},\\\"layers\\\":[{\\\"op\\\":\\\"conv\\\","
+           "\\\"name\\\":\\\"c\\\",\\\"mode\\\":\\\"float\\\"}]}\",\"file:model.safetensors\":\"");
     say_base64(r, tensors, sizeof tensors);
     say(r, "\"}}");
     finish_body(r);
@@ -145,9 +145,14 @@ static void make_unload(xn_request *r) {
 }
 
 static void make_get(xn_request *r) {
-    static const char *const paths[] = {"/weights",     "/v2",           "/v2/health/ready",
-                                        "/weights/a",   "/v2/models/e",  "/v2/models/e/ready",
-                                        "/v2/models/e/config", "/v2/models/stats"};
+    static const char *const paths[] = {"/weights",
+                                        "/v2",
+                                        "/v2/health/ready",
+                                        "/weights/a",
+                                        "/v2/models/e",
+                                        "/v2/models/e/ready",
+                                        "/v2/models/e/config",
+                                        "/v2/models/stats"};
     strcpy(r->path, paths[xn_rng_below(&w.rng, sizeof paths / sizeof *paths)]);
 }
 
@@ -239,7 +244,7 @@ static int law_of_status(const xn_request *r, const xn_job *job) {
         law(r->gone, "CANCELLED is of those that were cancelled");
         return 0;
     case XN_ERR_DRAINING:
-        law(w.draining, "DRAINING comes while the daemon drains");
+        law(w.stopping, "a drain finishes what was admitted, until stop");
         return 503;
     case XN_ERR_DEVICE_LOST:
         law(lost, "DEVICE_LOST comes when a device is lost");
@@ -263,7 +268,8 @@ static void law_of_refusal(const xn_request *r) {
     const bool oip = !strncmp(r->path, "/v2/models", 10);
     switch (r->status) {
     case 400:
-        law(r->act == &acts[ACTS - 1] || (oip && (r->name < 0 || world_had(r->name, 0, r->since_step))),
+        law(r->act == &acts[ACTS - 1] ||
+                (oip && (r->name < 0 || world_had(r->name, 0, r->since_step))),
             "a right request is not called malformed, but for a model that is not ready");
         break;
     case 404:
@@ -356,8 +362,7 @@ static void law_of_one_asset(const xn_request *r) {
         return;
     for (const xn_request *other = w.requests; other; other = other->next)
         law(other->act != r->act || other->value != r->value || !request_work(other) ||
-                !request_work(other)->asset ||
-                request_work(other)->asset == request_work(r)->asset,
+                !request_work(other)->asset || request_work(other)->asset == request_work(r)->asset,
             "requests with the same inline weights have the same asset");
 }
 
@@ -366,7 +371,8 @@ static const xn_request *owner_of(const void *input) {
     const xn_request *late = NULL;
     for (const xn_request *r = w.requests; r; r = r->next) {
         const xn_inference *work = request_work(r);
-        if (work && (!r->leaving || r->retained) && (const char *)input >= (const char *)work->job.input &&
+        if (work && (!r->leaving || r->retained) &&
+            (const char *)input >= (const char *)work->job.input &&
             (const char *)input < (const char *)work->job.input + r->elements * sizeof(float)) {
             if (!r->resumed)
                 return r;

@@ -211,8 +211,8 @@ static void start(void) {
             !xn_thread_pool_create(XN_MODEL_POOL_THREADS, &w.service.model_pool, &error) &&
             (!w.mix.folder ||
              (mkdtemp(w.folder) &&
-              !xn_weights_dir_open(&options, xn_engine_store(w.engine),
-                                   xn_engine_metrics(w.engine), &w.service.weights_dir, &error))) &&
+              !xn_weights_dir_open(&options, xn_engine_store(w.engine), xn_engine_metrics(w.engine),
+                                   &w.service.weights_dir, &error))) &&
             !xn_models_create(&w.config, xn_engine_store(w.engine), &w.service.models, &error),
         "all parts start while nothing is wrong");
     xn_service_handler(&w.service, &w.handler);
@@ -245,6 +245,7 @@ static void shut_down(void) {
     if (!world_draws(50))
         return;
     event("stop");
+    w.stopping = true;
     xn_engine_stop(w.engine);
     for (const xn_request *r = w.requests; r; r = r->next) {
         const xn_job *job = request_work(r) ? &request_work(r)->job : NULL;
@@ -295,11 +296,11 @@ static int64_t number_behind(const char *page, const char *what) {
 
 /* What /metrics shows is what the clients saw. */
 static void law_of_metrics(void) {
-    static const char *const routes[XN_ROUTE_COUNT] = {
-        "conv", "weights", "infer", "models", "repository", "shm",
-        "health", "metrics", "meta", "openapi", "page", "other"};
-    static const char *const reasons[] = {"queue_full", "draining", "too_large", "malformed",
-                                          "geometry",   "deadline", "device",    "no_memory",
+    static const char *const routes[XN_ROUTE_COUNT] = {"conv",       "weights", "infer",  "models",
+                                                       "repository", "shm",     "health", "metrics",
+                                                       "meta",       "openapi", "page",   "other"};
+    static const char *const reasons[] = {"queue_full", "draining",     "too_large", "malformed",
+                                          "geometry",   "deadline",     "device",    "no_memory",
                                           "framing",    "unauthorized", "other"};
     int64_t refused = 0;
     size_t length;

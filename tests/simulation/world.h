@@ -19,7 +19,15 @@
 #include "xn_rng.h"
 
 enum { NAMES = 4, MODELS = 2, ALL_NAMES = NAMES + MODELS, ADDRESSES = 3, OTHERS = 1021 };
-enum { INPUTS = 54, BODY_BYTES = 2048, STATUSES = 600, VERSIONS = 256, VARIANTS = 4, ROUNDING = 4096, SLACK_NS = 1000000 };
+enum {
+    INPUTS = 54,
+    BODY_BYTES = 2048,
+    STATUSES = 600,
+    VERSIONS = 256,
+    VARIANTS = 4,
+    ROUNDING = 4096,
+    SLACK_NS = 1000000
+};
 
 /* How often, in percent of requests or of moments, and how long. */
 typedef struct world_mix {
@@ -27,8 +35,8 @@ typedef struct world_mix {
     int64_t pause_ns;    /* between two of a client's requests, about */
     int clients;
     unsigned by_act[16]; /* of requests, in parts of their sum */
-    unsigned resets;      /* of clients that hang up */
-    unsigned stalls;      /* of bodies that come slowly */
+    unsigned resets;     /* of clients that hang up */
+    unsigned stalls;     /* of bodies that come slowly */
     unsigned chunked, coded;
     unsigned short_deadlines;          /* of requests */
     unsigned hangs, losses, shortages; /* of a fault's moments */
@@ -45,7 +53,7 @@ typedef struct version {
     float value;
     uint64_t first_step, last_step;
     uint64_t settled_step; /* when the change that made it had ended; 0: not yet */
-    bool prepared; /* a model: on a device */
+    bool prepared;         /* a model: on a device */
 } version;
 
 typedef struct client {
@@ -119,9 +127,9 @@ typedef struct world {
     int busy;             /* fibers that act on the world */
     int connections, connecting;
     bool alone; /* one request at a time, of one name */
-    bool over; /* nobody begins anything new */
-    bool draining, told_fatal;
-    unsigned fail_allocations;       /* in 10,000 */
+    bool over;  /* nobody begins anything new */
+    bool draining, stopping, told_fatal;
+    unsigned fail_allocations;         /* in 10,000 */
     long allocations, fail_allocation; /* that one, from 1 on, fails; 0: none */
     bool fail_all_after;
     int64_t end_ns, last_ns;
