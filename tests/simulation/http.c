@@ -15,53 +15,34 @@ struct block {
 
 /* ---- what a request says ---- */
 
-const char *xn_request_method(const xn_request *r) {
-    return r->act->method;
-}
-const char *xn_request_path(const xn_request *r) {
-    return r->path;
-}
-const struct sockaddr *xn_request_client(const xn_request *r) {
-    (void)r;
-    return NULL;
-}
-size_t xn_request_bytes_in(const xn_request *r) {
-    return r->received;
-}
-size_t xn_request_bytes_out(const xn_request *r) {
-    return r->answer_length;
-}
-bool xn_request_has_body(const xn_request *r) {
-    return r->length > 0;
-}
-size_t xn_request_length(const xn_request *r) {
-    return r->length;
-}
-int64_t xn_request_started_ns(const xn_request *r) {
-    return r->started_ns;
-}
-int64_t xn_request_received_ns(const xn_request *r) {
-    return r->received_ns;
-}
-const char *xn_request_id(const xn_request *r) {
-    return r->id;
-}
+#define SAYS(type, what, value)                                                                    \
+    type xn_request_##what(const xn_request *r) {                                                  \
+        (void)r;                                                                                   \
+        return value;                                                                              \
+    }
+
+SAYS(const char *, method, r->act->method)
+SAYS(const char *, path, r->path)
+SAYS(const char *, id, r->id)
+SAYS(const struct sockaddr *, client, NULL)
+SAYS(size_t, bytes_in, r->received)
+SAYS(size_t, bytes_out, r->answer_length)
+SAYS(bool, has_body, r->length > 0)
+SAYS(size_t, length, r->length)
+SAYS(int64_t, started_ns, r->started_ns)
+SAYS(int64_t, received_ns, r->received_ns)
+SAYS(void *, user, r->user)
+SAYS(xn_client *, address_client, r->by->address)
+SAYS(void **, connection_data, &r->by->data)
+SAYS(size_t, room, 1024)
+SAYS(bool, responded, r->status || r->aborted)
+
 void xn_request_set_id(xn_request *r, const char *id) {
     snprintf(r->id, sizeof r->id, "%s", id);
 }
 void xn_request_set_user(xn_request *r, void *user) {
     r->user = user;
 }
-void *xn_request_user(const xn_request *r) {
-    return r->user;
-}
-xn_client *xn_request_address_client(const xn_request *r) {
-    return r->by->address;
-}
-void **xn_request_connection_data(const xn_request *r) {
-    return &r->by->data;
-}
-
 const char *xn_request_header(const xn_request *r, const char *name) {
     if (!strcmp(name, "Content-Type") && r->length)
         return r->query[0] ? "application/octet-stream" : "application/json";
@@ -90,11 +71,6 @@ void *xn_request_alloc(xn_request *r, size_t bytes) {
     block->next = r->blocks;
     r->blocks = block;
     return block + 1;
-}
-
-size_t xn_request_room(const xn_request *r) {
-    (void)r;
-    return 1024;
 }
 
 void xn_request_retain(xn_request *r) {
@@ -129,10 +105,6 @@ void xn_request_release(xn_request *r) {
 }
 
 /* ---- answering ---- */
-
-bool xn_request_responded(const xn_request *r) {
-    return r->status || r->aborted;
-}
 
 void xn_request_respond(xn_request *r, int status, const char *type, void *body, size_t length,
                         void (*release)(void *context), void *release_context) {
