@@ -182,14 +182,14 @@ static void check_output(const xn_request *r, const float *output) {
 }
 
 static void check_raw(const xn_request *r) {
-    float output[INPUTS];
+    float output[INPUTS] = {0};
     law(r->answer_length == r->elements * sizeof *output, "an output has its length");
     memcpy(output, r->answer, r->answer_length);
     check_output(r, output);
 }
 
 static void check_json(const xn_request *r) {
-    float output[INPUTS];
+    float output[INPUTS] = {0};
     char *at = strstr(r->answer, "\"data\":[");
     law(at, "an answer has values");
     at += strlen("\"data\":[");
@@ -291,8 +291,21 @@ static void law_of_refusal(const xn_request *r) {
     }
 }
 
+/* Where the cache forgets nothing, equal inline weights are one asset. */
+static void law_of_one_asset(const xn_request *r) {
+    if (w.config.weights_cache_bytes < 1 << 20 || w.config.queue_bytes < 4 << 20 ||
+        w.mix.shortages || w.mix.no_memory || r->act != &acts[1] || !request_work(r) ||
+        !request_work(r)->asset)
+        return;
+    for (const xn_request *other = w.requests; other; other = other->next)
+        law(other->act != r->act || other->value != r->value || !request_work(other) ||
+                !request_work(other)->asset || request_work(other)->asset == request_work(r)->asset,
+            "requests with the same inline weights have the same asset");
+}
+
 void request_judge(const xn_request *r) {
     const xn_inference *work = request_work(r);
+    law_of_one_asset(r);
     if (work && work->job.status && !r->gone) {
         const int status = law_of_status(r, &work->job);
         law(r->aborted || r->status == status, "a job's status is the answer's");
@@ -355,17 +368,6 @@ static void law_of_fairness(const xn_job *first) {
     }
 }
 
-/* Where the cache forgets nothing, equal inline weights are one asset. */
-static void law_of_one_asset(const xn_request *r) {
-    if (w.config.weights_cache_bytes < 1 << 20 || w.config.queue_bytes < 4 << 20 ||
-        w.mix.shortages || w.mix.no_memory || r->name >= 0)
-        return;
-    for (const xn_request *other = w.requests; other; other = other->next)
-        law(other->act != r->act || other->value != r->value || !request_work(other) ||
-                !request_work(other)->asset || request_work(other)->asset == request_work(r)->asset,
-            "requests with the same inline weights have the same asset");
-}
-
 /* Whose input that is: what a request that leaves had may be another's already. */
 static const xn_request *owner_of(const void *input) {
     const xn_request *late = NULL;
@@ -397,6 +399,7 @@ void world_sees_run(const xn_batch *batch, const xn_prepared *prepared) {
         law_of_one_asset(r);
         images += batch->items[i].images;
     }
+    law(first, "a run has requests");
     law(images <= w.config.max_batch_images || batch->count == 1, "a batch keeps its limit");
     if (first->state)
         law_of_fairness(first);
