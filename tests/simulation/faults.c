@@ -140,12 +140,12 @@ static void writer_body(void *argument) {
 void law_of_folder(void) {
     xn_error error;
     int up = 0;
-    for (int i = 0; i < w.engine->pools.count; i++)
-        up += w.engine->pools.each[i].devices_up;
     for (int looks = 0; looks < 2 + SIM_DEVICES; looks++) {
         xn_weights_dir_look(w.service.weights_dir);
         fibers_sleep(40 * XN_NS_PER_MS); /* more than ten polls: what failed is tried again */
     }
+    for (int i = 0; i < w.engine->pools.count; i++)
+        up += w.engine->pools.each[i].devices_up;
     for (int name = 0; name < NAMES; name++) {
         const char text[2] = {(char)('a' + name), 0};
         const float value = read_file(name);
