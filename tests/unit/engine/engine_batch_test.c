@@ -91,6 +91,34 @@ START_TEST(equal_groups_join) {
 END_TEST
 
 /* The precision is part of the problem, and comes back as the backend took it. */
+/* A client with one job, while a thousand of others wait, has it run next or second. */
+START_TEST(one_asset_does_not_starve_another) {
+    enum { MANY = 900 };
+    static fake_job many[MANY];
+    bench t;
+    xn_config config = fake_config();
+    config.max_batch_images = 8;
+    bench_start(&t, &config, 1);
+    bench_block(&t);
+    for (int i = 0; i < MANY; i++) {
+        fake_job_init(&many[i], t.engine, t.a, 1, (float)i);
+        fake_job_submit(&many[i]);
+    }
+    fake_job one;
+    fake_job_init(&one, t.engine, t.b, 1, 7);
+    fake_job_submit(&one);
+    bench_unblock(&t);
+    fake_job_expect(&one, XN_OK);
+    for (int i = 0; i < MANY; i++)
+        fake_job_expect(&many[i], XN_OK);
+    int at = 1; /* behind what blocked */
+    while (fake_record_get(FAKE_GPU, at).weight != 3.0f)
+        at++;
+    ck_assert_int_le(at, 2);
+    bench_end(&t);
+}
+END_TEST
+
 START_TEST(precisions_do_not_join) {
     bench t;
     xn_config config = fake_config();
@@ -469,6 +497,42 @@ START_TEST(retry_after_counts_jobs) {
 }
 END_TEST
 
+static void *wait_idle_main(void *engine) {
+    return xn_engine_wait_idle(engine, INT64_MAX) ? engine : NULL;
+}
+
+START_TEST(drain_finishes_what_was_admitted) {
+    bench t;
+    xn_config config = fake_config();
+    bench_start(&t, &config, 1);
+    xn_engine_health health;
+    xn_engine_health_get(t.engine, &health);
+    ck_assert(health.ready && !health.draining && !health.reason[0]);
+    ck_assert_str_eq(health.backend, "cuda");
+    xn_ticket tickets[2];
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(fake_admit(t.engine, 10, &tickets[i], NULL), XN_OK);
+    bench_block(&t);
+    fake_job queued;
+    fake_job_init(&queued, t.engine, t.a, 1, 1);
+    xn_engine_drain(t.engine);
+    xn_engine_health_get(t.engine, &health);
+    ck_assert(!health.ready && health.draining && health.reason[0]);
+    ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(t.engine), XN_GAUGE_READY), 0);
+    fake_job_submit(&queued); /* admitted before */
+    pthread_t waiter;
+    ck_assert_int_eq(pthread_create(&waiter, NULL, wait_idle_main, t.engine), 0);
+    bench_unblock(&t);
+    fake_job_expect(&queued, XN_OK);
+    for (int i = 0; i < 2; i++)
+        xn_ticket_leave(&tickets[i]);
+    void *idle = NULL;
+    pthread_join(waiter, &idle);
+    ck_assert_ptr_eq(idle, t.engine);
+    bench_end(&t);
+}
+END_TEST
+
 START_TEST(pools_by_name) {
     fake_reset();
     xn_config config = fake_config();
@@ -501,6 +565,7 @@ XN_SUITE(engine_batch) {
     tcase_set_timeout(t, 120);
     tcase_add_test(t, one_job);
     tcase_add_test(t, equal_groups_join);
+    tcase_add_test(t, one_asset_does_not_starve_another);
     tcase_add_test(t, precisions_do_not_join);
     tcase_add_test(t, max_images_bounds_a_batch);
     tcase_add_test(t, delay_waits_for_company);
@@ -516,6 +581,7 @@ XN_SUITE(engine_batch) {
     tcase_add_test(t, admission_bounds);
     tcase_add_test(t, retry_after_follows_the_rate);
     tcase_add_test(t, retry_after_counts_jobs);
+    tcase_add_test(t, drain_finishes_what_was_admitted);
     tcase_add_test(t, pools_by_name);
     suite_add_tcase(s, t);
     return s;
