@@ -276,8 +276,7 @@ static cudaError_t pointwise_run(xn_cuda_run *r) {
     if (filters == XN_CUDA_PART_FP16_REALS)
         io.exponent = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_EXPONENTS);
     io.overlapped = r->chip->overlaps;
-    return xn_cuda_real_pointwise_launch(&r->job->conv, r->job->images, r->chip->multiprocessors,
-                                         &io, &r->out, r->stream);
+    return xn_cuda_real_pointwise_launch(&r->job->conv, r->job->images, &io, &r->out, r->stream);
 }
 
 static cudaError_t pointwise_load(bool *) {

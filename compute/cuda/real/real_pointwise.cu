@@ -420,7 +420,7 @@ bool xn_cuda_real_pointwise_fits(const xn_conv *c, int64_t images) {
            xn_mma_blocks(c, images, small_tile::FILTERS, small_tile::PIXELS) <= INT32_MAX;
 }
 
-cudaError_t xn_cuda_real_pointwise_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+cudaError_t xn_cuda_real_pointwise_launch(const xn_conv *conv, int64_t images,
                                           const xn_cuda_pointwise_io *io,
                                           const xn_epilogue_args *epilogue, cudaStream_t stream) {
     pointwise_args a = {};
@@ -431,9 +431,7 @@ cudaError_t xn_cuda_real_pointwise_launch(const xn_conv *conv, int64_t images, i
     a.out = xn_epilogue_of(conv, epilogue);
     a.row_bytes = xn_cuda_mma_row_bytes(conv->precision, conv->group_channels, 1);
     a.planes = xn_fast_divisor_of(conv->out_height * conv->out_width);
-    const int64_t many = xn_mma_blocks(conv, images, usual_tile<FOURS_BYTES>::FILTERS,
-                                       usual_tile<FOURS_BYTES>::PIXELS);
-    const bool usual = many >= multiprocessors && is_usual(*conv, a.out);
+    const bool usual = is_usual(*conv, a.out);
     const bool fours = conv->out_height * conv->out_width % 4 == 0 &&
                        (uintptr_t)io->input % FOURS_BYTES == 0 &&
                        (!usual || xn_residual_has_vectors(a.out, 4));

@@ -13,7 +13,7 @@ typedef struct xn_cuda_pointwise_io {
 
 /* By the geometry alone, but for sizes that 32 bits do not number. */
 bool xn_cuda_real_pointwise_fits(const xn_conv *conv, int64_t images);
-cudaError_t xn_cuda_real_pointwise_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+cudaError_t xn_cuda_real_pointwise_launch(const xn_conv *conv, int64_t images,
                                           const xn_cuda_pointwise_io *io,
                                           const xn_epilogue_args *epilogue, cudaStream_t stream);
 cudaError_t xn_cuda_real_pointwise_load(void);
