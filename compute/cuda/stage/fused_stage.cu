@@ -19,12 +19,11 @@ static bool is_3x3(const xn_conv *c) {
 
 static bool has_channels(const xn_conv *c) {
     return c->groups == 1 && c->channels == c->out_channels &&
-           (c->channels == 64 || c->channels == 128 || c->channels == 256);
+           (c->channels == 64 || c->channels == 128 || c->channels == 256 || c->channels == 512);
 }
 
-/* Reals are copied four pixels at a time. */
 static bool has_plane(const xn_conv *c) {
-    return c->height >= 2 && c->width >= 2 && c->width <= 512 && c->height * c->width % 4 == 0;
+    return c->height >= 2 && c->width >= 2 && c->width <= 512;
 }
 
 static bool has_epilogue(const xn_step *s) {
@@ -91,7 +90,8 @@ static int64_t lay_out(const xn_step *step, int32_t layers, int32_t band, stage_
     a->height = c->height;
     a->width = c->width;
     a->pad_value = c->pad_value;
-    a->align = c->width % 4 == 0 ? 1 : c->width % 2 == 0 ? 2 : 4;
+    a->single = c->height * c->width % 4 != 0;
+    a->align = a->single || c->width % 4 == 0 ? 1 : c->width % 2 == 0 ? 2 : 4;
     a->band = band;
     a->bands = (c->height + band - 1) / band;
     a->rows = std::min(c->height, band + 2 * (layers - 1) + a->align - 1);
@@ -106,7 +106,7 @@ static int64_t lay_out(const xn_step *step, int32_t layers, int32_t band, stage_
     a->windows = a->places + aligned(pixels * 4);
     a->table = a->windows + aligned(pixels * 8);
     a->table_bytes = aligned((int64_t)STAGE_TABLE_ROWS * (c->channels * 4 + 32));
-    return a->table + 2 * (int64_t)a->table_bytes;
+    return a->table + (words == 16 ? 1 : 2) * (int64_t)a->table_bytes;
 }
 
 /* Units of 32 filters that the busiest warp of the busiest multiprocessor makes, and as many more
@@ -151,14 +151,16 @@ int32_t xn_cuda_stage_band(const xn_step *step, int32_t layers, int64_t images,
 typedef void (*stage_function)(const stage_args);
 
 static stage_function kernel_of(const xn_conv *c) {
-    static const stage_function kernels[3][2] = {
+    static const stage_function kernels[4][2] = {
         {stage_kernel<2, float>, stage_kernel<2, __half>},
         {stage_kernel<4, float>, stage_kernel<4, __half>},
         {stage_kernel<8, float>, stage_kernel<8, __half>},
+        {stage_kernel<16, float>, stage_kernel<16, __half>},
     };
-    return kernels[c->channels == 64    ? 0
-                   : c->channels == 128 ? 1
-                                        : 2][c->epilogue.datatype == XN_FP16];
+    int row = 0;
+    while (64 << row < c->channels)
+        row++;
+    return kernels[row][c->epilogue.datatype == XN_FP16];
 }
 
 cudaError_t xn_cuda_stage_launch(const xn_step *step, int64_t images, const xn_cuda_chip *chip,
@@ -177,7 +179,7 @@ cudaError_t xn_cuda_stage_load(const xn_cuda_chip *chip) {
     cudaError_t e = cudaSuccess;
     if (!chip->matrix)
         return e;
-    for (int32_t channels = 64; channels <= 256; channels *= 2)
+    for (int32_t channels = 64; channels <= 512; channels *= 2)
         for (int32_t datatype : {XN_FP32, XN_FP16}) {
             xn_conv c = {};
             c.channels = channels;

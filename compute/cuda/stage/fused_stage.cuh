@@ -20,213 +20,7 @@
 #define XN_CUDA_FUSED_STAGE_CUH
 
 #include "epilogue.cuh"
-#include "fused_stage.h"
-#include "layout.h"
-#include "ptx.cuh"
-
-enum {
-    STAGE_UNIT = 16,
-    STAGE_CLASSES = 9, /* places at the border: (top, middle, bottom) by (left, middle, right) */
-    /* Rows of a layer's table, a value a filter: F of each place, twice; then factor, bias, shift.
-     */
-    STAGE_FACTOR = 2 * STAGE_CLASSES,
-    STAGE_BIAS,
-    STAGE_SHIFT,
-    STAGE_TABLE_ROWS,
-    STAGE_AHEAD = 3, /* units whose residuals are on their way */
-    STAGE_START = 0x4B000000 + 16384
-};
-
-struct stage_args {
-    xn_cuda_stage_io io;
-    int32_t height, width, pad_value;
-    int32_t band, bands, rows; /* rows: the most that a block holds */
-    int32_t pitch;             /* positions from row to row of a grid */
-    int32_t units;             /* of a block, at most */
-    int32_t align;             /* rows: blocks begin at multiples of it */
-    /* Shared memory, from its start. */
-    uint32_t grid, grid_bytes, popcounts, popcounts_bytes, places, windows, table, table_bytes;
-};
-
-/* The bytes of a pixel's words, and the 16-byte chunks. */
-template <int WORDS>
-struct stage_shape {
-    enum {
-        CHANNELS = WORDS * 32,
-        THREADS = WORDS == 2 ? 640 : 512,
-        FILTER_WARPS = CHANNELS / 32,
-        PIXEL_WARPS = THREADS / 32 / FILTER_WARPS,
-        CHUNKS = WORDS / 4, /* 0 below 128 channels */
-        STEPS = WORDS == 2   ? 2
-                : WORDS == 4 ? 4
-                             : 9 * WORDS / 8, /* of 256 bits */
-        TAIL = WORDS < 8,                     /* and one of 128 */
-        ROW_WORDS = WORDS == 2   ? 24
-                    : WORDS == 4 ? 40
-                                 : 9 * WORDS,
-        TABLE_BYTES = CHANNELS * 4 + 32 /* of a row: two next to each other share no bank */
-    };
-};
-
-/* Where a chunk lies, so that the 8 rows of a matrix are in different banks: their pixels are
- * 0, 1, 4, 5, 8, 9, 12, 13 of a unit. A row's pitch is a multiple of the period. */
-template <int WORDS>
-__device__ __forceinline__ uint32_t stage_chunk(uint32_t chunk) {
-    if (WORDS == 4)
-        return chunk ^ (chunk >> 2 & 2);
-    return chunk ^ (chunk >> 3 & 1) ^ (chunk >> 2 & 4);
-}
-
-/* The byte of a word of a position. */
-template <int WORDS>
-__device__ __forceinline__ uint32_t stage_word_at(uint32_t position, uint32_t word) {
-    if (WORDS == 2)
-        return position * 8 + word * 4;
-    return stage_chunk<WORDS>(position * stage_shape<WORDS>::CHUNKS + word / 4) * 16 + word % 4 * 4;
-}
-
-/* ---- products ---- */
-
-/* d = c + popc(a and b); c: of the two columns. */
-__device__ __forceinline__ void stage_mma_first(int32_t (&d)[4], const uint32_t *a,
-                                                const uint32_t *b, const int32_t *c) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc "
-                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%10,%11};"
-                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]),
-                   "r"(c[1]));
-#else
-    __trap();
-#endif
-}
-
-/* 128 bits: a[0] and a[1] are those of rows g and g + 8. */
-__device__ __forceinline__ void stage_mma_half(int32_t (&d)[4], const uint32_t *a, uint32_t b) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k128.row.col.s32.b1.b1.s32.and.popc "
-                 "{%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(b));
-#else
-    __trap();
-#endif
-}
-
-/* A warp's filters: operands A of each step. */
-template <int WORDS>
-struct stage_filters {
-    typedef stage_shape<WORDS> shape;
-    uint32_t a[shape::STEPS][2][4];
-    uint32_t tail[shape::TAIL ? 2 : 1][2];
-
-    /* The words of step s that are a lane's blocks q and q + 4. */
-    static __device__ __forceinline__ int32_t word(int s, int half, int32_t q) {
-        return WORDS == 2   ? (4 * s + q) * 2 + half
-               : WORDS == 4 ? (2 * s + half) * 4 + q
-                            : s * 8 + half * 4 + q;
-    }
-
-    __device__ __forceinline__ void load(const xn_cuda_stage_layer &l, int32_t first) {
-        const int32_t q = (int32_t)threadIdx.x % 4;
-        const int32_t own = first + (int32_t)threadIdx.x % 32 / 4 * 4;
-        const uint32_t *rows = l.rows + (int64_t)own * shape::ROW_WORDS;
-#pragma unroll
-        for (int t = 0; t < 2; t++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const uint32_t *row = rows + (2 * t + h) * shape::ROW_WORDS;
-#pragma unroll
-                for (int s = 0; s < shape::STEPS; s++) {
-                    a[s][t][h] = __ldg(row + word(s, 0, q));
-                    a[s][t][2 + h] = __ldg(row + word(s, 1, q));
-                }
-                if (shape::TAIL)
-                    tail[t][h] = __ldg(row + 8 * WORDS + q);
-            }
-    }
-};
-
-typedef int32_t stage_sums[2][2][4]; /* [tile of filters][tile of pixels][row g or g + 8, column] */
-
-/* grid: the shared address of the layer's input. start: of the lane's four pixels. */
-template <int WORDS>
-__device__ __forceinline__ void stage_multiply(const stage_args &a, const stage_filters<WORDS> &f,
-                                               const uint32_t *places, uint32_t grid,
-                                               const int32_t (&start)[4], stage_sums &sums) {
-    typedef stage_shape<WORDS> shape;
-    const uint32_t lane = threadIdx.x % 32;
-    if constexpr (WORDS == 2) {
-        const uint32_t g = lane / 4, q = lane % 4, column = g / 2 * 4 + g % 2;
-        const uint32_t first = a.pitch + 1;
-        uint32_t at[2];
-#pragma unroll
-        for (int n = 0; n < 2; n++)
-            at[n] = grid + ((places[column + 2 * n] & 0xffffu) - first) * 8;
-#pragma unroll
-        for (int s = 0; s < 2; s++) {
-            const uint32_t tap = 4 * s + q, off = (tap / 3 * a.pitch + tap % 3) * 8;
-#pragma unroll
-            for (int n = 0; n < 2; n++) {
-                uint32_t b[2];
-                asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];"
-                             : "=r"(b[0]), "=r"(b[1])
-                             : "r"(at[n] + off)
-                             : "memory");
-#pragma unroll
-                for (int t = 0; t < 2; t++)
-                    if (s == 0)
-                        stage_mma_first(sums[t][n], f.a[s][t], b, &start[2 * n]);
-                    else
-                        xn_mma_and_popc(sums[t][n], f.a[s][t], b);
-            }
-        }
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-            uint32_t b;
-            asm volatile("ld.shared.u32 %0, [%1];"
-                         : "=r"(b)
-                         : "r"(at[n] + (2 * a.pitch + 2) * 8 + q % 2 * 4)
-                         : "memory");
-#pragma unroll
-            for (int t = 0; t < 2; t++)
-                stage_mma_half(sums[t][n], f.tail[t], b);
-        }
-    } else {
-        /* Matrices of a load: tile of pixels lane / 16, and of that the words of two taps, or the
-         * two chunks of one. */
-        const uint32_t n = lane % 8, second = lane / 8 % 2;
-        const uint32_t column = n / 2 * 4 + n % 2 + lane / 16 * 2;
-        const uint32_t position = (places[column] & 0xffffu) - a.pitch - 1;
-        const uint32_t row = a.pitch * WORDS * 4;
-        uint32_t at[3];
-#pragma unroll
-        for (int j = 0; j < 3; j++)
-            at[j] = grid + 16 * (WORDS == 4 ? stage_chunk<WORDS>(position + j)
-                                            : stage_chunk<WORDS>((position + j) * 2 + second));
-#pragma unroll
-        for (int s = 0; s < shape::STEPS + shape::TAIL; s++) {
-            uint32_t b[4];
-            if (WORDS == 4) {
-                const int tap = 2 * s, next = s == 4 ? 8 : 2 * s + 1;
-                xn_load_matrices(b, second ? at[next % 3] + next / 3 * row
-                                           : at[tap % 3] + tap / 3 * row);
-            } else {
-                xn_load_matrices(b, at[s % 3] + s / 3 * row);
-            }
-#pragma unroll
-            for (int tile = 0; tile < 2; tile++)
-#pragma unroll
-                for (int t = 0; t < 2; t++)
-                    if (s == 0)
-                        stage_mma_first(sums[t][tile], f.a[s][t], b + 2 * tile, &start[2 * tile]);
-                    else if (s < shape::STEPS)
-                        xn_mma_and_popc(sums[t][tile], f.a[s][t], b + 2 * tile);
-                    else
-                        stage_mma_half(sums[t][tile], f.tail[t], b[2 * tile]);
-        }
-    }
-}
+#include "stage_products.cuh"
 
 /* ---- the lane's 4 filters by 4 pixels ---- */
 
@@ -399,7 +193,7 @@ struct stage_block {
     }
 
     __device__ __forceinline__ float *table_of(int32_t layer) const {
-        return (float *)(shared + a.table + (uint32_t)(layer & 1) * a.table_bytes);
+        return (float *)(shared + a.table + (uint32_t)(layer % shape::TABLES) * a.table_bytes);
     }
 
     /* A layer's table. F comes from the numbers of set bits up to each tap. -0 as a shift becomes
@@ -453,7 +247,7 @@ struct stage_block {
 
     /* Starts copying the residuals of a unit. */
     __device__ __forceinline__ void copy_residuals(int32_t unit, int32_t units_end) const {
-        if (unit < units_end) {
+        if (unit < units_end && !a.single) {
             const Real *residual = (const Real *)a.io.residual + element_of(unit);
             const bool exists = unit * STAGE_UNIT + (int32_t)threadIdx.x % 4 * 4 < pixels();
             const uint32_t at = xn_shared_address(own_values(unit));
@@ -468,16 +262,43 @@ struct stage_block {
         xn_copy_commit();
     }
 
-    __device__ __forceinline__ void store_reals(int32_t unit, const stage_values<Real> &y) const {
+    /* The same where planes are no whole fours: read at once. */
+    __device__ __forceinline__ void read_residuals(int32_t unit, stage_values<Real> &r) const {
+        const Real *residual = (const Real *)a.io.residual + element_of(unit);
+        const int32_t left = pixels() - unit * STAGE_UNIT - (int32_t)threadIdx.x % 4 * 4;
+#pragma unroll
+        for (int f = 0; f < 4; f++) {
+            float four[4];
+#pragma unroll
+            for (int p = 0; p < 4; p++)
+                four[p] =
+                    p < left ? xn_to_fp32(residual[(int64_t)f * a.height * a.width + p]) : 0.0f;
+            r.set(f, four);
+        }
+    }
+
+    /* Those of pixels [begin, end). */
+    __device__ __forceinline__ void store_reals(int32_t unit, const stage_values<Real> &y,
+                                                int32_t begin, int32_t end) const {
         Real *output = (Real *)a.io.output + element_of(unit);
         const uint32_t *words = (const uint32_t *)y.v;
+        const int32_t pixel = unit * STAGE_UNIT + (int32_t)threadIdx.x % 4 * 4;
 #pragma unroll
         for (int f = 0; f < 4; f++) {
             Real *at = output + (int64_t)f * a.height * a.width;
-            if constexpr (sizeof(Real) == 4)
-                *(uint4 *)at = y.v[f];
-            else
-                *(uint2 *)at = make_uint2(words[2 * f], words[2 * f + 1]);
+            if (a.single) {
+#pragma unroll
+                for (int p = 0; p < 4; p++) {
+                    const float value[1] = {y.at(f, p)};
+                    if (pixel + p >= begin && pixel + p < end)
+                        xn_store(at + p, value);
+                }
+            } else if (pixel >= begin && pixel < end) {
+                if constexpr (sizeof(Real) == 4)
+                    *(uint4 *)at = y.v[f];
+                else
+                    *(uint2 *)at = make_uint2(words[2 * f], words[2 * f + 1]);
+            }
         }
     }
 
@@ -513,21 +334,62 @@ struct stage_block {
         return stage_signs(y, row_of(own, STAGE_SHIFT * shape::TABLE_BYTES).of);
     }
 
-    __device__ __forceinline__ void run_layer(int32_t layer, const stage_filters<WORDS> &f) const {
-        const uint32_t lane = threadIdx.x % 32, q = lane % 4;
-        const uint32_t pixel = (lane & 4) / 2 + (lane & 8) / 8 + q * 4; /* whose bits it stores */
-        const bool last = layer == a.io.layers - 1;
-        const bool keeps = !last || a.io.pooled;
-        const uint32_t grid = xn_shared_address(shared) + grid_of(layer);
-        char *next_grid = shared + grid_of(layer + 1) + lane / 16 * 2;
-        uint32_t *counts = popcounts_of(layer);
-        const char *own = (const char *)(table_of(layer) + filter_warp * 32 + lane / 4 * 4);
-        const stage_exchange exchange;
+    /* What a layer's loop over units takes. */
+    struct layer_of_block {
+        bool first, last, keeps;
+        int32_t begin, end; /* pixels that the layers above need */
+        uint32_t pixel;     /* of a unit: whose bits the lane stores */
+        char *next_grid;
+        uint32_t *counts;
+        const char *table;
+    };
+
+    __device__ __forceinline__ layer_of_block layer_of(int32_t layer) const {
+        const uint32_t lane = threadIdx.x % 32;
+        layer_of_block l;
         int32_t first_row, last_row;
         rows_of(layer, &first_row, &last_row);
-        const int32_t begin = first_row * a.width, end = last_row * a.width;
-        const int32_t units_end = (end + STAGE_UNIT - 1) / STAGE_UNIT;
-        int32_t unit = begin / STAGE_UNIT;
+        l.first = layer == 0;
+        l.last = layer == a.io.layers - 1;
+        l.keeps = !l.last || a.io.pooled;
+        l.begin = first_row * a.width;
+        l.end = last_row * a.width;
+        l.pixel = (lane & 4) / 2 + (lane & 8) / 8 + lane % 4 * 4;
+        l.next_grid = shared + grid_of(layer + 1) + lane / 16 * 2;
+        l.counts = popcounts_of(layer);
+        l.table = (const char *)(table_of(layer) + filter_warp * 32 + lane / 4 * 4);
+        return l;
+    }
+
+    /* From sums to memory. */
+    __device__ __forceinline__ void finish_unit(const layer_of_block &l, int32_t unit,
+                                                const stage_sums &sums, const uint32_t (&parts)[4],
+                                                const uint32_t *place, uint4 *values,
+                                                const stage_exchange &exchange) const {
+        stage_values<Real> r;
+        if (l.first && a.single) {
+            read_residuals(unit, r);
+        } else {
+#pragma unroll
+            for (int n = 0; n < stage_values<Real>::VECTORS; n++)
+                r.v[n] = values[n * 32];
+        }
+        const uint32_t bits = exchange(finish(sums, parts, l.table, r));
+        store_bits(l.next_grid, l.counts, place[l.pixel], bits);
+        if (l.keeps)
+#pragma unroll
+            for (int n = 0; n < stage_values<Real>::VECTORS; n++)
+                values[n * 32] = r.v[n];
+        if (l.last && a.io.output)
+            store_reals(unit, r, l.begin, l.end);
+    }
+
+    __device__ __forceinline__ void run_layer(int32_t layer, const stage_filters<WORDS> &f) const {
+        const layer_of_block l = layer_of(layer);
+        const uint32_t grid = xn_shared_address(shared) + grid_of(layer), q = threadIdx.x % 4;
+        const stage_exchange exchange;
+        const int32_t units_end = (l.end + STAGE_UNIT - 1) / STAGE_UNIT;
+        int32_t unit = l.begin / STAGE_UNIT;
         unit += (pixel_warp - unit % shape::PIXEL_WARPS + shape::PIXEL_WARPS) % shape::PIXEL_WARPS;
         if (layer == 0)
 #pragma unroll 1
@@ -548,24 +410,48 @@ struct stage_block {
                 copy_residuals(unit + STAGE_AHEAD * shape::PIXEL_WARPS, units_end);
                 xn_copy_wait<STAGE_AHEAD>();
             }
-            stage_values<Real> r;
-#pragma unroll
-            for (int n = 0; n < stage_values<Real>::VECTORS; n++)
-                r.v[n] = values[n * 32];
-            const uint32_t bits = exchange(finish(sums, parts, own, r));
-            store_bits(next_grid, counts, place[pixel], bits);
-            if (keeps)
-#pragma unroll
-                for (int n = 0; n < stage_values<Real>::VECTORS; n++)
-                    values[n * 32] = r.v[n];
-            if (last && a.io.output) {
-                const int32_t at = unit * STAGE_UNIT + (int32_t)q * 4;
-                if (at >= begin && at < end)
-                    store_reals(unit, r);
-            }
+            finish_unit(l, unit, sums, parts, place, values, exchange);
             place += shape::PIXEL_WARPS * STAGE_UNIT;
             window += shape::PIXEL_WARPS * STAGE_UNIT / 2;
             values += shape::PIXEL_WARPS * shape::FILTER_WARPS * stage_values<Real>::VECTORS * 32;
+        }
+    }
+
+    /* The same for 512 channels: all units of a few at a time, so that filters are read once for
+     * them. */
+    __device__ __forceinline__ void run_wide_layer(int32_t layer,
+                                                   const stage_filters<16> &f) const {
+        const layer_of_block l = layer_of(layer);
+        const uint32_t grid = xn_shared_address(shared) + grid_of(layer), q = threadIdx.x % 4;
+        const stage_exchange exchange;
+        const int32_t units_end = (l.end + STAGE_UNIT - 1) / STAGE_UNIT;
+#pragma unroll 1
+        for (int32_t unit = l.begin / STAGE_UNIT; unit < units_end; unit += STAGE_WIDE_UNITS) {
+            const uint32_t *place = places + unit * STAGE_UNIT;
+            const uint2 *window = windows + unit * STAGE_UNIT + q * 4;
+            const int32_t units = min(units_end - unit, (int32_t)STAGE_WIDE_UNITS);
+            stage_sums sums[STAGE_WIDE_UNITS];
+            if (layer == 0)
+#pragma unroll 1
+                for (int u = 0; u < units; u++)
+                    copy_residuals(unit + u, units_end);
+#pragma unroll
+            for (int u = 0; u < STAGE_WIDE_UNITS; u++)
+#pragma unroll
+                for (int n = 0; n < 16; n++)
+                    sums[u][n / 8][n / 4 % 2][n % 4] =
+                        (int32_t)window[(u < units ? u : 0) * STAGE_UNIT + n / 4 % 2 * 2 + n % 2].x;
+            stage_multiply_wide(a, f, place, grid, units, sums);
+            xn_copy_wait<0>();
+#pragma unroll
+            for (int u = 0; u < STAGE_WIDE_UNITS; u++) {
+                if (u >= units)
+                    continue;
+                const uint2 *own = window + u * STAGE_UNIT;
+                const uint32_t parts[4] = {own[0].y, own[1].y, own[2].y, own[3].y};
+                finish_unit(l, unit + u, sums[u], parts, place + u * STAGE_UNIT,
+                            own_values(unit + u), exchange);
+            }
         }
     }
 
@@ -627,11 +513,12 @@ __global__ void __launch_bounds__(stage_shape<WORDS>::THREADS, 1)
     stage_kernel(const __grid_constant__ stage_args a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     extern __shared__ char stage_memory[];
+    enum { SINGLE_TABLE = stage_shape<WORDS>::TABLES == 1 };
     const stage_block<WORDS, Real> block(a, stage_memory);
     stage_filters<WORDS> filters;
     xn_let_next_kernel_start();
     block.fill_table(0);
-    filters.load(a.io.layer[0], block.filter_warp * 32);
+    filters.load(a.io.layer[0], block.filter_warp);
     block.clear();
     block.number_pixels();
     __syncthreads();
@@ -642,12 +529,18 @@ __global__ void __launch_bounds__(stage_shape<WORDS>::THREADS, 1)
     __syncthreads();
 #pragma unroll 1
     for (int32_t layer = 0;; layer++) {
-        block.run_layer(layer, filters);
+        if constexpr (WORDS == 16)
+            block.run_wide_layer(layer, filters);
+        else
+            block.run_layer(layer, filters);
         if (layer + 1 == a.io.layers)
             break;
-        block.fill_table(layer + 1);
-        filters.load(a.io.layer[layer + 1], block.filter_warp * 32);
+        if (!SINGLE_TABLE)
+            block.fill_table(layer + 1);
+        filters.load(a.io.layer[layer + 1], block.filter_warp);
         __syncthreads();
+        if (SINGLE_TABLE)
+            block.fill_table(layer + 1);
         block.sum_windows(layer + 1);
         __syncthreads();
     }

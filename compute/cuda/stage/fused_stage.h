@@ -2,8 +2,8 @@
  * stage, as one kernel: reals and bits stay in shared memory from the first layer to the last.
  *
  * A layer of the chain is a convolution of mode xnor without K: kernel 3x3, stride 1, padding 1,
- * as many filters as channels (64, 128 or 256), a residual, no activation, reals and bits out. Each
- * layer reads the bits of the one before and adds its reals, and nothing else reads either. */
+ * as many filters as channels (64, 128, 256 or 512), a residual, no activation, reals and bits out.
+ * Each layer reads the bits of the one before and adds its reals, and nothing else reads either. */
 #ifndef XN_CUDA_FUSED_STAGE_H
 #define XN_CUDA_FUSED_STAGE_H
 
@@ -21,10 +21,10 @@ bool xn_cuda_stage_takes(const xn_step *step);
  * tensor is read. */
 int xn_cuda_stage_length(const xn_step *steps, int count, const int32_t *reads);
 
-/* A layer's parameters on the device: parts.h, XN_CUDA_PART_ROWS and PREFIX_BY_TAP; factor, bias
+/* A layer's parameters on the device: parts.h, XN_CUDA_PART_STAGE and PREFIX_BY_TAP; factor, bias
  * and shift as in xn_epilogue_args. */
 typedef struct xn_cuda_stage_layer {
-    const uint32_t *rows;
+    const uint32_t *filters;
     const int32_t *prefix;
     const float *factor, *bias, *shift;
 } xn_cuda_stage_layer;

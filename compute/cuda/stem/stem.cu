@@ -1,6 +1,8 @@
 /* stem.cu: which kernel runs a stem, and its launch; the kernel for any geometry. */
 #include "stem.cuh"
 
+#include <algorithm>
+
 enum {
     ROWS_LARGE = 7,
     ROWS_SMALL = 3,          /* rows of taps that tile kernels are compiled for */
@@ -89,8 +91,8 @@ static size_t tile_bytes(const stem_args *a) {
            (size_t)(STEM_WARPS * a->band * 8) * sizeof(float2);
 }
 
-/* Blocks for all multiprocessors three times, where there are rows for that: a block of few rows
- * makes more of them that its neighbour makes too. */
+/* Blocks for all multiprocessors three times, where there are rows for that, then columns: a block
+ * of few rows or tiles makes more of them that its neighbour makes too. */
 static void set_tiles(stem_args *a, int multiprocessors) {
     const xn_conv *c = &a->conv;
     /* Windows begin at even words, so that a lane reads two at once. */
@@ -104,14 +106,17 @@ static void set_tiles(stem_args *a, int multiprocessors) {
                XN_STEM_COLUMNS;
     a->pitch = (a->pitch + 3) / 4 * 4;
     a->pairs = a->pool ? c->out_height : (a->height - 1) / 2 + 1;
-    for (a->band = MOST_BAND;; a->band = (a->band + 1) / 2) {
-        a->bands = (a->pairs - 1) / a->band + 1;
-        if (a->band == 1 ||
-            (tile_bytes(a) <= GOOD_BYTES && a->images * a->bands >= 3 * (int64_t)multiprocessors))
-            break;
-    }
     const int32_t warps = c->out_channels / XN_STEM_FILTERS;
     a->filter_warps = warps >= 4 ? 4 : warps >= 2 ? 2 : 1;
+    const int64_t images = a->images * ((warps - 1) / a->filter_warps + 1);
+    const int64_t enough = 3 * (int64_t)multiprocessors;
+    for (a->band = MOST_BAND;; a->band = (a->band + 1) / 2) {
+        a->bands = (a->pairs - 1) / a->band + 1;
+        if (a->band == 1 || (tile_bytes(a) <= GOOD_BYTES && images * a->bands >= enough))
+            break;
+    }
+    const int64_t parts = enough / std::max<int64_t>(images * a->bands, 1);
+    a->across = (int32_t)((a->tiles - 1) / std::max<int64_t>(parts, 1) + 1);
     a->bits_pitch =
         (int32_t)(a->bits_unit == 1 ? c->out_channels / 8 : xn_packed_words(c->out_channels) * 4);
     a->none = (a->left + 1 + a->right) * c->out_channels;
@@ -200,7 +205,8 @@ cudaError_t xn_cuda_stem_launch(const xn_step *step, int64_t images, const xn_cu
     a.vectors = have_vectors(&a);
     a.quads = a.quads && (uintptr_t)a.input % 4 == 0;
     const int32_t filters = a.filter_warps * XN_STEM_FILTERS;
-    const dim3 grid((unsigned)(images * a.bands), (unsigned)((c->out_channels - 1) / filters + 1));
+    const dim3 grid((unsigned)(images * a.bands), (unsigned)((c->out_channels - 1) / filters + 1),
+                    (unsigned)((a.tiles - 1) / a.across + 1));
     const bool even = c->stride_h == 2 && c->stride_w == 2;
     return xn_cuda_launch_with(kernels[a.count - 2][c->kernel_h > ROWS_SMALL][even][a.pool], grid,
                                STEM_WARPS * 32, tile_bytes(&a), overlapped, stream, a);

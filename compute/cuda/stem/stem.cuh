@@ -39,17 +39,17 @@ struct stem_args {
     int32_t top, bottom, left, right;
     int32_t height, width; /* of the convolution's output */
     int32_t pool, nhwc;
-    int32_t pairs, band, bands; /* of rows of the convolution: an image's, a block's; blocks */
-    int32_t tiles, pitch;       /* across; words of a row in shared memory */
-    int32_t shift, lead;        /* the first tap's place; words before the first pixel */
-    int32_t even_rows[2], even_tiles[2]; /* rows of windows, tiles, whose columns, rows have one
-                                            border: first, last + 1 */
-    int32_t filter_warps;                /* of a block; the others share the band */
-    int32_t bits_pitch, bits_unit;       /* of a pixel, in units; bytes of a unit */
-    int32_t none;                        /* the border of columns that are not there: -infinity */
-    bool quads;                          /* 4 pixels are read as 3 aligned words */
-    bool vectors;                        /* neighbouring outputs are stored at once */
-    int64_t images, plane;               /* plane: outputs of a channel */
+    int32_t pairs, band, bands;   /* of rows of the convolution: an image's, a block's; blocks */
+    int32_t tiles, across, pitch; /* of a row; of a block; words of a row in shared memory */
+    int32_t shift, lead;          /* the first tap's place; words before the first pixel */
+    /* Rows of windows, and tiles, all of whose rows, columns have one border: first, last + 1. */
+    int32_t even_rows[2], even_tiles[2];
+    int32_t filter_warps;          /* of a block; the others share the band */
+    int32_t bits_pitch, bits_unit; /* of a pixel, in units; bytes of a unit */
+    int32_t none;                  /* the border of columns that are not there: -infinity */
+    bool quads;                    /* 4 pixels are read as 3 aligned words */
+    bool vectors;                  /* neighbouring outputs are stored at once */
+    int64_t images, plane;         /* plane: outputs of a channel */
 };
 
 /* What grows with the exact sum of planes: the sum, or with three planes its fp32. */
@@ -325,14 +325,17 @@ stem_three_rows(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, co
 
 /* Rows of windows [y, end) of a tile. from: the lane's words of the first window's first row. edge:
  * the largest of the last column of the tile to the left for each row, then the same of this tile.
- */
+ * A tile before `first` is there for its edge. */
 template <int PLANES, int ROWS, int STRIDE>
 __device__ __forceinline__ void
 stem_pool_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, const stem_out &out,
-               int32_t y, int32_t end, int32_t tile, const uint32_t *from, float2 *edge) {
+               int32_t y, int32_t end, int32_t tile, int32_t first, const uint32_t *from,
+               float2 *edge) {
     typedef stem_number<PLANES> number;
     const int32_t quad = (int32_t)(threadIdx.x % 4), x = tile * STEM_TILE + quad * 4;
     const int32_t step = (STRIDE ? STRIDE : a.conv.stride_h) * a.pitch;
+    const int32_t out_x = tile < first ? a.conv.out_width : x / 2;
+    const bool has_left = tile >= first && tile > 0 && quad == 0;
     const bool inside = tile >= a.even_tiles[0] && tile < a.even_tiles[1];
     stem_lane<number> above[1];
     if (y >= a.even_rows[0] && y < a.even_rows[1])
@@ -357,7 +360,7 @@ stem_pool_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, con
             stem_three_rows(a, w, from, step, y, x, above, v);
         }
         float2 beside = make_float2(-INFINITY, -INFINITY);
-        if (quad == 0 && tile > 0)
+        if (has_left)
             beside = *edge;
         __syncwarp();
         float result[2][2];
@@ -387,7 +390,7 @@ stem_pool_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, con
         }
         if (quad == 3)
             *edge = make_float2(fmaxf(v[0][3], -INFINITY), fmaxf(v[1][3], -INFINITY));
-        out.store(a, y, x / 2, result);
+        out.store(a, y, out_x, result);
     }
 }
 
@@ -442,13 +445,15 @@ __global__ void __launch_bounds__(STEM_WARPS * 32, PLANES == 2 ? 4 : 3)
                            a.shift + lane / 4 * 2 * stride + lane % 4 * 2;
     float2 *edge = (float2 *)(stem_rows + ((2 * a.band + POOL - 1) * c.stride_h + ROWS) * a.pitch) +
                    warp * a.band * 8 + lane / 4;
+    const int32_t first = (int32_t)blockIdx.z * a.across, last = min(first + a.across, a.tiles);
     if (y < end)
 #pragma unroll 1
-        for (int32_t tile = 0; tile < a.tiles; tile++, from += STEM_TILE * stride) {
+        for (int32_t tile = max(first - POOL, 0); tile < last; tile++) {
+            const uint32_t *at = from + tile * STEM_TILE * stride;
             if (POOL)
-                stem_pool_tile(a, w, out, begin + y, begin + end, tile, from, edge);
+                stem_pool_tile(a, w, out, begin + y, begin + end, tile, first, at, edge);
             else
-                stem_plain_tile(a, w, out, begin + y, begin + end, tile, from);
+                stem_plain_tile(a, w, out, begin + y, begin + end, tile, at);
             __syncwarp();
         }
 #else

@@ -150,8 +150,9 @@ END_TEST
 
 /* A step that nothing runs by itself is run by a path and what is around it. */
 START_TEST(chips_have_a_path_for_every_epilogue) {
-    static const xn_cuda_chip chips[] = {
-        {68, false, false, false}, {108, true, false, false, 166912}, {132, true, true, true, 232448}};
+    static const xn_cuda_chip chips[] = {{68, false, false, false, 65536},
+                                         {108, true, false, false, 166912},
+                                         {132, true, true, true, 232448}};
     for (const xn_cuda_chip &chip : chips)
         for (int has = 0; has < 64; has++) {
             xn_times t = {};
