@@ -195,7 +195,8 @@ test: deps ## set up, build and pass all tests
 SIMULATE_SEEDS ?= 10000
 simulates = $(if $(findstring thread,$(SANITIZE)),,$(BUILD)/xnord-simulate)
 check: $(BUILD)/xnord $(BUILD)/xnord-tests $(BUILD)/alloc-fault.so $(simulates)
-	$(if $(simulates),@$(BUILD)/xnord-simulate --seed 1 --seeds $(SIMULATE_SEEDS) 2>$(BUILD)/simulate.log || \
+	$(if $(simulates),@{ $(BUILD)/xnord-simulate --seed 1 --seeds $(SIMULATE_SEEDS) && \
+	  $(BUILD)/xnord-simulate --allocations --seed 1 --seeds 2; } 2>$(BUILD)/simulate.log || \
 	  { tail -n 100 $(BUILD)/simulate.log; exit 1; })
 	@XNORD_BIN=$(abspath $(BUILD)/xnord) XNORD_TEST_LOG=$(abspath $(BUILD)/test-output.log) $(BUILD)/xnord-tests
 
@@ -237,7 +238,7 @@ simulate: deps ## the engine in worlds drawn from seeds, for SECONDS (60); SEED=
 # The engine's own code, its threads and clock replaced at the linker (tests/simulation/fibers.h).
 SIMULATED := $(patsubst %,pthread_%,create join self setname_np mutex_init mutex_destroy mutex_lock \
                mutex_trylock mutex_unlock cond_init cond_destroy cond_wait cond_timedwait cond_signal \
-               cond_broadcast) clock_gettime nanosleep xn_mem_held
+               cond_broadcast) clock_gettime nanosleep fsync xn_mem_held
 SIMULATE_SRC := $(wildcard tests/simulation/*.c)
 $(BUILD)/xnord-simulate: $(call obj,$(SIMULATE_SRC)) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a $(MADE_WITH)/link
 	$(call say,LD,$@)

@@ -200,10 +200,10 @@ typedef struct xn_backend {
     /* What a run of max_images by the plan's path is thought to cost, as paths are chosen by; on
      * cpu by one core. NULL in the table: it does not say. For who fits the costs to a chip. */
     double (*plan_cost_ns)(const xn_plan *plan);
-    /* How many of these steps, from the first on, a run may do as one: at least 1. Their tensors then
-     * share no memory with each other, as the backend may read and write all of them at any moment
-     * of the run. reads: how often the program's steps read each tensor. NULL in the table: each
-     * step is alone. */
+    /* How many of these steps, from the first on, a run may do as one: at least 1. Their tensors
+     * then share no memory with each other, as the backend may read and write all of them at any
+     * moment of the run. reads: how often the program's steps read each tensor. NULL in the table:
+     * each step is alone. */
     int (*fuses)(const xn_step *steps, int count, const int32_t *reads);
     /* Its steps read and write parts of tensors too; false: only those are asked for of which
      * xn_step_is_whole is true. */

@@ -149,12 +149,6 @@ static xn_status publish_locked(xn_store *store, xn_asset *asset, xn_asset **rep
 
 /* ---- the interface ---- */
 
-/* Its name leads elsewhere now; jobs may still hold it. NULL-safe. */
-static void retire(xn_asset *asset) {
-    xn_asset_retire(asset);
-    xn_asset_release(asset);
-}
-
 xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weights,
                         const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                         xn_error *error) {
@@ -229,16 +223,16 @@ xn_status xn_store_check_room(xn_store *store, const char *name, size_t host_byt
     return status;
 }
 
-xn_status xn_store_publish(xn_store *store, xn_asset *asset, bool *created, xn_store_item *item,
+xn_status xn_store_publish(xn_store *store, xn_asset **asset, bool *created, xn_store_item *item,
                            xn_error *error) {
     xn_asset *replaced = NULL;
     pthread_mutex_lock(&store->mutex);
-    xn_status status = publish_locked(store, asset, &replaced, item, error);
+    xn_status status = publish_locked(store, *asset, &replaced, item, error);
     pthread_mutex_unlock(&store->mutex);
     if (status != XN_OK)
         return status;
     *created = !replaced;
-    retire(replaced);
+    xn_asset_retire(*asset = replaced);
     return XN_OK;
 }
 
@@ -248,13 +242,12 @@ xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weigh
     xn_asset *asset = NULL;
     xn_status status = xn_store_make(store, name, weights, scale, bias, &asset, error);
     if (status == XN_OK)
-        status = xn_store_publish(store, asset, created, item, error);
-    if (status != XN_OK)
-        xn_asset_release(asset);
+        status = xn_store_publish(store, &asset, created, item, error);
+    xn_asset_release(asset);
     return status;
 }
 
-xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error) {
+xn_status xn_store_remove(xn_store *store, const char *name, xn_asset **out, xn_error *error) {
     pthread_mutex_lock(&store->mutex);
     xn_asset *asset = xn_names_get(&store->names, name);
     if (asset) {
@@ -265,8 +258,15 @@ xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error) {
     pthread_mutex_unlock(&store->mutex);
     if (!asset)
         return not_found(name, loading, error);
-    retire(asset);
+    xn_asset_retire(*out = asset);
     return XN_OK;
+}
+
+xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error) {
+    xn_asset *asset = NULL;
+    xn_status status = xn_store_remove(store, name, &asset, error);
+    xn_asset_release(asset);
+    return status;
 }
 
 xn_status xn_store_get(xn_store *store, const char *name, xn_asset **out, xn_error *error) {

@@ -60,18 +60,22 @@ xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weigh
                        const xn_tensor *scale, const xn_tensor *bias, bool *created,
                        xn_store_item *item, xn_error *error);
 xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error); /* or NOT_FOUND */
+/* The same for a caller that holds a lock of its own: *out is for it to release without that, which
+ * may free weights on devices. */
+xn_status xn_store_remove(xn_store *store, const char *name, xn_asset **out, xn_error *error);
 
 /* Put in two steps, for a caller that does something between them. make does the slow part and
- * makes nothing visible. publish makes it visible under the name that make was given, and takes the
- * reference if it succeeds. It cannot fail when check_room has just succeeded and no put or delete
- * came in between. */
+ * makes nothing visible. publish makes it visible under the name that make was given; if it
+ * succeeds, it takes the reference, and *asset is what had the name before, or NULL, for the caller
+ * to release as above. It cannot fail when check_room has just succeeded and no put or delete came
+ * in between. */
 xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weights,
                         const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                         xn_error *error);
 /* Whether weights of that many host bytes may have the name: the limits, and memory for it. */
 xn_status xn_store_check_room(xn_store *store, const char *name, size_t host_bytes,
                               xn_error *error);
-xn_status xn_store_publish(xn_store *store, xn_asset *asset, bool *created, xn_store_item *item,
+xn_status xn_store_publish(xn_store *store, xn_asset **asset, bool *created, xn_store_item *item,
                            xn_error *error);
 
 /* An asset of a network, prepared on every device that is not lost. Takes the network, also when

@@ -114,11 +114,11 @@ static xn_status check_case_locked(const xn_weights_dir *dir, const char *name, 
 
 /* All that can fail comes before the rename, so that file and store change together. */
 static xn_status replace_locked(xn_weights_dir *dir, const char *name,
-                                const xn_temporary *temporary, xn_asset *asset, bool *created,
+                                const xn_temporary *temporary, xn_asset **asset, bool *created,
                                 xn_store_item *item, xn_error *error) {
     xn_file_id id = {0};
     record *r = NULL;
-    xn_status status = xn_store_check_room(dir->store, name, xn_asset_held_bytes(asset), error);
+    xn_status status = xn_store_check_room(dir->store, name, xn_asset_held_bytes(*asset), error);
     if (!status)
         status = check_case_locked(dir, name, error);
     if (!status)
@@ -148,13 +148,12 @@ xn_status xn_weights_dir_put(xn_weights_dir *dir, const char *name, const xn_ten
     xn_status status = xn_store_make(dir->store, name, weights, scale, bias, &asset, &why);
     if (!status && !(status = xn_temporary_write(&dir->folder, tensors, &temporary, &why))) {
         pthread_mutex_lock(&dir->mutex);
-        status = replace_locked(dir, name, &temporary, asset, created, item, &why);
+        status = replace_locked(dir, name, &temporary, &asset, created, item, &why);
         pthread_mutex_unlock(&dir->mutex);
         xn_temporary_end(&dir->folder, &temporary, !status);
     }
-    if (status)
-        xn_asset_release(asset);
-    else
+    xn_asset_release(asset); /* with no lock held: it may be freed on devices */
+    if (!status)
         status = xn_folder_sync(&dir->folder, "the weights are registered", &why);
     return finish(dir, status, &why, error);
 }
@@ -168,7 +167,8 @@ static bool has_weights_locked(const xn_weights_dir *dir, const char *name) {
     return (r && r->loaded) || !xn_folder_checksum(&dir->folder, name, &checksum, &ignored);
 }
 
-static xn_status delete_locked(xn_weights_dir *dir, const char *name, xn_error *error) {
+static xn_status delete_locked(xn_weights_dir *dir, const char *name, xn_asset **gone,
+                               xn_error *error) {
     bool removed = false;
     xn_status status = xn_folder_check(&dir->folder, error);
     if (!status && has_weights_locked(dir, name)) {
@@ -182,15 +182,17 @@ static xn_status delete_locked(xn_weights_dir *dir, const char *name, xn_error *
     }
     if (status)
         return status;
-    status = xn_store_delete(dir->store, name, error);
+    status = xn_store_remove(dir->store, name, gone, error);
     return removed ? XN_OK : status;
 }
 
 xn_status xn_weights_dir_delete(xn_weights_dir *dir, const char *name, xn_error *error) {
     xn_error why;
+    xn_asset *gone = NULL;
     pthread_mutex_lock(&dir->mutex);
-    xn_status status = delete_locked(dir, name, &why);
+    xn_status status = delete_locked(dir, name, &gone, &why);
     pthread_mutex_unlock(&dir->mutex);
+    xn_asset_release(gone);
     if (!status)
         status = xn_folder_sync(&dir->folder, "the weights are deleted", &why);
     return finish(dir, status, &why, error);
@@ -229,11 +231,10 @@ static void publish_locked(xn_weights_dir *dir, record *r, const xn_loaded_file 
     if (xn_folder_stat(&dir->folder, r->name, &now, &error) || !xn_file_id_equal(&now, &read->id))
         return; /* the next look reads it */
     if (!r->loaded || r->checksum != read->checksum) {
-        if (xn_store_publish(dir->store, *asset, &created, NULL, &error)) {
+        if (xn_store_publish(dir->store, asset, &created, NULL, &error)) {
             refuse_locked(dir, r, &now, &error);
             return;
         }
-        *asset = NULL;
         xn_metrics_add(dir->metrics, XN_COUNTER_WEIGHTS_DIR_LOADS, 1);
         xn_log(dir->all_loaded ? XN_LOG_INFO : XN_LOG_DEBUG, NULL, "weights \"%s\" %s", r->name,
                created ? "loaded from their file" : "replaced: their file changed");
@@ -288,15 +289,15 @@ static bool is_current_locked(const xn_weights_dir *dir, const record *r, const 
            stated == r->checksum;
 }
 
-/* Whether the file of the name has to be loaded. */
-static bool look_at_locked(xn_weights_dir *dir, const char *name, xn_file_id *id) {
+/* Whether the file of the name has to be loaded. *gone: the weights that were its. */
+static bool look_at_locked(xn_weights_dir *dir, const char *name, xn_file_id *id, xn_asset **gone) {
     xn_error error;
     record *r = xn_names_get(&dir->records, name);
     const xn_status status = xn_folder_stat(&dir->folder, name, id, &error);
     if (!r)
         return false; /* deleted since the folder was listed */
     if (status == XN_ERR_NOT_FOUND) {
-        if (r->loaded && !xn_store_delete(dir->store, name, NULL))
+        if (r->loaded && !xn_store_remove(dir->store, name, gone, NULL))
             xn_log(XN_LOG_INFO, NULL, "weights \"%s\" deleted: their file is gone", name);
         drop_locked(dir, r);
         return false;
@@ -355,14 +356,16 @@ static bool look_at_next(xn_weights_dir *dir, char name[NAME_MAX + 1]) {
     xn_file_id id = {0};
     size_t at;
     bool wanted = false;
+    xn_asset *gone = NULL;
     pthread_mutex_lock(&dir->mutex);
     at = xn_names_find(&dir->records, name, &at) ? at + 1 : at;
     const bool found = at < dir->records.count;
     if (found) {
         memcpy(name, dir->records.items[at], NAME_MAX + 1);
-        wanted = look_at_locked(dir, name, &id);
+        wanted = look_at_locked(dir, name, &id, &gone);
     }
     pthread_mutex_unlock(&dir->mutex);
+    xn_asset_release(gone);
     if (wanted)
         load(dir, name, &id);
     return found;

@@ -280,6 +280,46 @@ static void each_layer(bk_visit visit, void *context) {
     variants(&at, c);
 }
 
+/* cuda/real/real_pointwise.cu: tiles of 64 and 128 filters by 64 pixels of several images, planes
+ * of whole fours or not, steps of 64 channels, filters in whole words or not. */
+static void each_pointwise(bk_visit visit, void *context) {
+    static const int64_t sizes[][4] = {/* images, channels, filters of a group, side */
+                                       {1, 64, 128, 4}, {5, 65, 64, 7},   {2, 3, 192, 6},
+                                       {2, 8, 33, 9},   {2, 130, 256, 5}, {1, 200, 384, 10},
+                                       {3, 31, 32, 11}, {7, 129, 128, 7}};
+    bk_cursor at = {visit, context, 0};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int64_t groups = 1; groups <= 3; groups++) {
+            const int64_t *s = sizes[i];
+            bk_case c = bk_geometry(s[0], s[1] * groups, s[3], s[3], s[2] * groups, 1, 1);
+            c.params.groups = groups;
+            c.params.mode = XN_MODE_BWN;
+            c.params.precision = XN_PRECISION_FP16;
+            c.input_datatype = XN_FP16;
+            c.params.output_datatype = groups == 2 ? XN_FP32 : XN_FP16;
+            c.bias = i % 2;
+            bk_deal(&at, c);
+        }
+}
+
+/* cuda/real/real_depthwise.cu: fours of a column, neighbouring columns of neighbouring lanes. */
+static void each_depthwise(bk_visit visit, void *context) {
+    bk_cursor at = {visit, context, 0};
+    for (int64_t side = 1; side <= 19; side += 3)
+        for (int64_t stride = 1; stride <= 2; stride++)
+            for (int fp16 = 0; fp16 < 2; fp16++) {
+                bk_case c = bk_geometry(1 + side % 3, side + 2, side, 2 * side - 1, side + 2, 3, 3);
+                c.params.groups = side + 2;
+                c.params.mode = (side + fp16) % 2 ? XN_MODE_FLOAT : XN_MODE_BWN;
+                c.params.stride[0] = c.params.stride[1] = stride;
+                c.params.pad_value = (int)(side % 3) - 1;
+                c.input_datatype = fp16 ? XN_FP16 : XN_FP32;
+                c.params.output_datatype = side % 2 ? XN_FP16 : XN_FP32;
+                bk_pad(&c, 1, 1, 1, 1);
+                bk_deal(&at, c);
+            }
+}
+
 /* ---- extremes of values ---- */
 
 static void extreme_epilogues(bk_cursor *at, bk_case c) {
@@ -368,6 +408,8 @@ const bk_section bk_sections[] = {
     {"groups", each_group_count, NULL},
     {"batches", each_batch, NULL},
     {"layers", each_layer, NULL},
+    {"pointwise", each_pointwise, NULL},
+    {"depthwise", each_depthwise, NULL},
     {"extremes", each_extreme, NULL},
     {"extremes, narrow datatypes", each_extreme_narrow, NULL},
     {"long sums", each_long_sum, NULL},

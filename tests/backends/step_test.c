@@ -103,6 +103,23 @@ static void set_input(xn_rng *rng, xn_step *s) {
     }
 }
 
+/* 1x1 kernels of fp16 for which fp16 will do. Those are exact, too. */
+static void set_pointwise(xn_rng *rng, xn_step *s) {
+    static const int32_t filters[] = {32, 64, 128, 256};
+    xn_conv *v = &s->conv;
+    v->kernel_h = v->kernel_w = v->stride_h = v->stride_w = v->dilation_h = v->dilation_w = 1;
+    v->pad_top = v->pad_left = v->pad_bottom = v->pad_right = 0;
+    v->out_height = v->height;
+    v->out_width = v->width;
+    v->groups = 1;
+    v->group_channels = v->channels;
+    v->out_channels = v->group_out_channels = filters[below(rng, 4)];
+    v->mode = 1 + below(rng, 2);
+    v->precision = XN_PRECISION_FP16;
+    v->input_datatype = XN_FP16;
+    s->input_layout = XN_LAYOUT_BYTES;
+}
+
 static void set_epilogue(xn_rng *rng, xn_step *s) {
     static const xn_datatype stored[] = {XN_FP32, XN_FP32, XN_FP16, XN_BITS};
     xn_epilogue *e = &s->conv.epilogue;
@@ -141,6 +158,8 @@ static xn_step random_step(xn_rng *rng, xn_step_kind kind, bool large) {
     s.second = XN_NO_TENSOR;
     set_shape(rng, &s, large);
     set_input(rng, &s);
+    if (kind == XN_STEP_CONV && below(rng, 4) == 0)
+        set_pointwise(rng, &s);
     s.least = kind == XN_STEP_MAX_POOL && below(rng, 3) == 0;
     set_epilogue(rng, &s);
     if (kind == XN_STEP_MUL) {

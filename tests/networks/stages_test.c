@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CHAINS = 60, MOST_IMAGES = 5 };
@@ -73,10 +74,15 @@ static void check_chain(const nw_subject *s, uint64_t seed) {
     nw_free(net);
 }
 
+static uint64_t chains(void) {
+    const char *text = getenv("XNORD_TEST_CHAINS");
+    return text ? strtoull(text, NULL, 10) : CHAINS;
+}
+
 START_TEST(a_stage_is_its_layers) {
     const nw_subject *s;
     for (int i = 0; (s = nw_subject_at(i)); i++)
-        for (uint64_t n = 0; s->backend->fuses && n < CHAINS; n++)
+        for (uint64_t n = 0; s->backend->fuses && n < chains(); n++)
             check_chain(s, xn_test_seed() + n);
 }
 END_TEST

@@ -149,7 +149,8 @@ static void host_free(xn_device *device, void *memory) {
 static xn_status prepare(xn_device *device, const xn_weights *weights, xn_prepared **out,
                          xn_error *error) {
     law(!fibers_locks_held(), "no lock is held while weights are prepared");
-    fibers_yield();
+    world_sees_prepare(weights);
+    fibers_sleep((int64_t)xn_rng_below(devices.rng, (uint64_t)device->state->run_ns));
     xn_status status = check_memory(device, error);
     if (status != XN_OK)
         return status;

@@ -38,5 +38,7 @@ extern const xn_backend sim_gpu, sim_cpu;
 
 /* A run of these images begins (or its piece): the world looks whether they may be together. */
 void world_sees_run(const xn_batch *batch, const xn_prepared *prepared);
+/* Weights are about to be prepared on a device. */
+void world_sees_prepare(const xn_weights *weights);
 
 #endif

@@ -14,33 +14,11 @@
 #include <time.h>
 #include <ucontext.h>
 
-/* What the linker takes for the function of that name, and the function itself. */
-#define INSTEAD_OF(name) __asm__("__wrap_" #name)
-#define REAL(name) __asm__("__real_" #name)
-extern int64_t real_xn_mem_held(void) REAL(xn_mem_held);
-int of_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
-                      void *argument) INSTEAD_OF(pthread_create);
-int of_pthread_setname_np(pthread_t thread, const char *name) INSTEAD_OF(pthread_setname_np);
-int of_pthread_join(pthread_t thread, void **result) INSTEAD_OF(pthread_join);
-pthread_t of_pthread_self(void) INSTEAD_OF(pthread_self);
-int of_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes)
-    INSTEAD_OF(pthread_mutex_init);
-int of_pthread_mutex_destroy(pthread_mutex_t *mutex) INSTEAD_OF(pthread_mutex_destroy);
-int of_pthread_mutex_lock(pthread_mutex_t *mutex) INSTEAD_OF(pthread_mutex_lock);
-int of_pthread_mutex_trylock(pthread_mutex_t *mutex) INSTEAD_OF(pthread_mutex_trylock);
-int of_pthread_mutex_unlock(pthread_mutex_t *mutex) INSTEAD_OF(pthread_mutex_unlock);
-int of_pthread_cond_init(pthread_cond_t *cond, const pthread_condattr_t *attributes)
-    INSTEAD_OF(pthread_cond_init);
-int of_pthread_cond_destroy(pthread_cond_t *cond) INSTEAD_OF(pthread_cond_destroy);
-int of_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
-    INSTEAD_OF(pthread_cond_wait);
-int of_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
-                              const struct timespec *until) INSTEAD_OF(pthread_cond_timedwait);
-int of_pthread_cond_signal(pthread_cond_t *cond) INSTEAD_OF(pthread_cond_signal);
-int of_pthread_cond_broadcast(pthread_cond_t *cond) INSTEAD_OF(pthread_cond_broadcast);
-int of_clock_gettime(clockid_t clock, struct timespec *out) INSTEAD_OF(clock_gettime);
-int of_nanosleep(const struct timespec *time, struct timespec *rest) INSTEAD_OF(nanosleep);
-int64_t of_xn_mem_held(void) INSTEAD_OF(xn_mem_held);
+/* A function that the linker takes for the one of that name, and that one itself. */
+#define INSTEAD(type, name, ...)                                                                   \
+    type of_##name(__VA_ARGS__) __asm__("__wrap_" #name);                                          \
+    type of_##name(__VA_ARGS__)
+extern int64_t real_xn_mem_held(void) __asm__("__real_xn_mem_held");
 
 enum { MOST_FIBERS = 512, STACK_BYTES = 256 << 10 };
 
@@ -263,8 +241,8 @@ void fibers_print(void) {
 
 /* ---- pthread.h ---- */
 
-int of_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
-                      void *argument) {
+INSTEAD(int, pthread_create, pthread_t *thread, const pthread_attr_t *attributes,
+        void *(*body)(void *), void *argument) {
     (void)attributes;
     fiber *f = start("thread", false);
     f->body = body;
@@ -274,12 +252,12 @@ int of_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void 
     return 0;
 }
 
-int of_pthread_setname_np(pthread_t thread, const char *name) {
+INSTEAD(int, pthread_setname_np, pthread_t thread, const char *name) {
     snprintf(sim.fibers[thread].name, sizeof sim.fibers[thread].name, "%s", name);
     return 0;
 }
 
-int of_pthread_join(pthread_t thread, void **result) {
+INSTEAD(int, pthread_join, pthread_t thread, void **result) {
     fiber *f = &sim.fibers[thread];
     while (f->state != ENDED)
         block(JOINING, f, INT64_MAX);
@@ -289,7 +267,7 @@ int of_pthread_join(pthread_t thread, void **result) {
     return 0;
 }
 
-pthread_t of_pthread_self(void) {
+INSTEAD(pthread_t, pthread_self, void) {
     return (pthread_t)sim.current;
 }
 
@@ -297,13 +275,13 @@ static int *owner_of(pthread_mutex_t *mutex) {
     return (int *)(void *)mutex;
 }
 
-int of_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes) {
+INSTEAD(int, pthread_mutex_init, pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes) {
     (void)attributes;
     memset(mutex, 0, sizeof(pthread_mutex_t));
     return 0;
 }
 
-int of_pthread_mutex_destroy(pthread_mutex_t *mutex) {
+INSTEAD(int, pthread_mutex_destroy, pthread_mutex_t *mutex) {
     if (*owner_of(mutex))
         abort();
     return 0;
@@ -329,13 +307,13 @@ static void give(pthread_mutex_t *mutex) {
     wake_all(LOCKING, mutex);
 }
 
-int of_pthread_mutex_lock(pthread_mutex_t *mutex) {
+INSTEAD(int, pthread_mutex_lock, pthread_mutex_t *mutex) {
     maybe_yield();
     take(mutex);
     return 0;
 }
 
-int of_pthread_mutex_trylock(pthread_mutex_t *mutex) {
+INSTEAD(int, pthread_mutex_trylock, pthread_mutex_t *mutex) {
     maybe_yield();
     if (*owner_of(mutex))
         return EBUSY;
@@ -343,19 +321,19 @@ int of_pthread_mutex_trylock(pthread_mutex_t *mutex) {
     return 0;
 }
 
-int of_pthread_mutex_unlock(pthread_mutex_t *mutex) {
+INSTEAD(int, pthread_mutex_unlock, pthread_mutex_t *mutex) {
     give(mutex);
     maybe_yield();
     return 0;
 }
 
-int of_pthread_cond_init(pthread_cond_t *cond, const pthread_condattr_t *attributes) {
+INSTEAD(int, pthread_cond_init, pthread_cond_t *cond, const pthread_condattr_t *attributes) {
     (void)attributes;
     memset(cond, 0, sizeof(pthread_cond_t));
     return 0;
 }
 
-int of_pthread_cond_destroy(pthread_cond_t *cond) {
+INSTEAD(int, pthread_cond_destroy, pthread_cond_t *cond) {
     for (int i = 0; i < sim.used; i++)
         if (sim.fibers[i].state == WAITING && sim.fibers[i].waits_for == cond)
             abort();
@@ -370,16 +348,16 @@ static int wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t unti
     return timed_out ? ETIMEDOUT : 0;
 }
 
-int of_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex) {
+INSTEAD(int, pthread_cond_wait, pthread_cond_t *cond, pthread_mutex_t *mutex) {
     return wait_until(cond, mutex, INT64_MAX);
 }
 
-int of_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
-                              const struct timespec *until) {
+INSTEAD(int, pthread_cond_timedwait, pthread_cond_t *cond, pthread_mutex_t *mutex,
+        const struct timespec *until) {
     return wait_until(cond, mutex, (int64_t)until->tv_sec * 1000000000 + until->tv_nsec);
 }
 
-int of_pthread_cond_signal(pthread_cond_t *cond) {
+INSTEAD(int, pthread_cond_signal, pthread_cond_t *cond) {
     fiber *waiting[MOST_FIBERS];
     uint64_t count = 0;
     for (int i = 0; i < sim.used; i++)
@@ -391,7 +369,7 @@ int of_pthread_cond_signal(pthread_cond_t *cond) {
     return 0;
 }
 
-int of_pthread_cond_broadcast(pthread_cond_t *cond) {
+INSTEAD(int, pthread_cond_broadcast, pthread_cond_t *cond) {
     wake_all(WAITING, cond);
     maybe_yield();
     return 0;
@@ -399,13 +377,13 @@ int of_pthread_cond_broadcast(pthread_cond_t *cond) {
 
 /* ---- time.h ---- */
 
-int of_clock_gettime(clockid_t clock, struct timespec *out) {
+INSTEAD(int, clock_gettime, clockid_t clock, struct timespec *out) {
     (void)clock;
     *out = (struct timespec){sim.now_ns / 1000000000, sim.now_ns % 1000000000};
     return 0;
 }
 
-int of_nanosleep(const struct timespec *time, struct timespec *rest) {
+INSTEAD(int, nanosleep, const struct timespec *time, struct timespec *rest) {
     (void)rest;
     fibers_sleep((int64_t)time->tv_sec * 1000000000 + time->tv_nsec);
     return 0;
@@ -415,6 +393,6 @@ int of_nanosleep(const struct timespec *time, struct timespec *rest) {
 
 /* What a thread holds is counted by thread, which all fibers share: a fiber's is what there is less
  * what others have allocated. */
-int64_t of_xn_mem_held(void) {
+INSTEAD(int64_t, xn_mem_held, void) {
     return real_xn_mem_held() - self()->foreign_bytes;
 }

@@ -1,8 +1,8 @@
 /* main.c: worlds by seed.
  *   xnord-simulate [--seed N] [--seeds COUNT] [--seconds S]
- * With --seed alone it is that one; without it they begin with a number of the clock's. Each has a
- * process of its own, at the same addresses and with the same heap, so that it replays exactly, and
- * so that a crash is one seed's. */
+ * With --seed alone it is that one; without it they begin with a number of the clock's. Each BLOCK
+ * of seeds has a process of its own, at the same addresses and with the same heap: a seed replays
+ * exactly behind those before it in its block. */
 #include "laws.h"
 #include "log.h"
 #include "world.h"
@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { BLOCK = 16 };
+
 /* The one that the linker leaves, not the virtual one. */
 int real_clock_gettime(clockid_t clock, struct timespec *out) __asm__("__real_clock_gettime");
 
@@ -25,39 +27,37 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* False: the world of that seed has broken a law, which it has told, or crashed. */
-static bool survives(uint64_t seed) {
+/* The seeds from `first` on, up to the end of their block or `end`. 0: one of them has broken a
+ * law, which it has told, or crashed. */
+static uint64_t run_block(uint64_t first, uint64_t end, bool failing) {
+    const uint64_t next = (first / BLOCK + 1) * BLOCK < end ? (first / BLOCK + 1) * BLOCK : end;
     int status;
     fflush(stdout);
     const pid_t child = fork();
     if (child == 0) {
-        alarm(60);
-        world_run(seed);
+        alarm(120);
+        for (all->seed = first / BLOCK * BLOCK; all->seed < next; all->seed++)
+            (failing ? world_allocations : world_run)(all->seed);
         _exit(0);
     }
     if (child < 0 || waitpid(child, &status, 0) != child)
-        return false;
+        return 0;
     if (WIFSIGNALED(status))
         printf("seed %llu: ended by signal %d (%s)\nagain: make simulate SEED=%llu\n",
-               (unsigned long long)seed, WTERMSIG(status), strsignal(WTERMSIG(status)),
-               (unsigned long long)seed);
-    return status == 0;
-}
-
-static void print_counts(const uint64_t *counts) {
-    for (int i = 0; i < ANSWERS_MAX; i++)
-        if (counts[i])
-            printf(" %llu %s", (unsigned long long)counts[i], xn_status_name((xn_status)i));
+               (unsigned long long)all->seed, WTERMSIG(status), strsignal(WTERMSIG(status)),
+               (unsigned long long)all->seed);
+    return status ? 0 : next;
 }
 
 int main(int argc, char **argv) {
-    uint64_t seed = 0, count = 0, done = 0;
+    uint64_t seed = 0, count = 0;
     double limit = 0;
+    const bool failing = argc > 1 && !strcmp(argv[1], "--allocations");
     xn_error error;
     const int now = personality(0xffffffff);
     if (now != -1 && !(now & ADDR_NO_RANDOMIZE) && personality(now | ADDR_NO_RANDOMIZE) != -1)
         execv("/proc/self/exe", argv);
-    for (int i = 1; i + 1 < argc; i += 2) {
+    for (int i = 1 + failing; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--seed"))
             seed = strtoull(argv[i + 1], NULL, 0);
         else if (!strcmp(argv[i], "--seeds"))
@@ -75,19 +75,20 @@ int main(int argc, char **argv) {
     if (all == MAP_FAILED || xn_log_open("/dev/null", &error) != XN_OK)
         return 2;
     const double started = seconds();
-    for (; (!count || done < count) && (limit <= 0 || seconds() - started < limit); done++)
-        if (!survives(seed + done))
+    const uint64_t end = count ? seed + count : UINT64_MAX;
+    uint64_t next = seed;
+    while (next < end && (limit <= 0 || seconds() - started < limit))
+        if (!(next = run_block(next, end, failing)))
             return 1;
     const double took = seconds() - started;
     printf("simulation: seeds %llu to %llu, %llu events in %.1f s (%.0f a second)\n"
-           "%llu runs of devices, %llu by callers; %llu answers from the cache; answers:",
-           (unsigned long long)seed, (unsigned long long)(seed + done - 1),
+           "%llu requests, %llu runs of devices; answers:",
+           (unsigned long long)seed, (unsigned long long)(next - 1),
            (unsigned long long)all->events, took, (double)all->events / took,
-           (unsigned long long)all->runs, (unsigned long long)all->inline_runs,
-           (unsigned long long)all->recalls);
-    print_counts(all->answers);
-    printf("; refusals:");
-    print_counts(all->refusals);
+           (unsigned long long)all->requests, (unsigned long long)all->runs);
+    for (int status = 0; status < STATUSES; status++)
+        if (all->answers[status])
+            printf(" %llu of %d", (unsigned long long)all->answers[status], status);
     printf("\n");
     return 0;
 }

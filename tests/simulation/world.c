@@ -3,10 +3,10 @@
 
 #include "clock.h"
 #include "device.h"
-#include "laws.h"
 #include "models_internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 world w;
@@ -20,32 +20,75 @@ int64_t world_about(int64_t ns) {
     return (int64_t)xn_rng_below(&w.rng, (uint64_t)(2 * ns + 1));
 }
 
+/* ---- what names have had ---- */
+
+float world_new_value(void) {
+    return ++w.last_value;
+}
+
+bool world_had(int name, float value, uint64_t since_step) {
+    for (int i = 0; i < w.version_count[name]; i++) {
+        const version *v = &w.versions[name][i];
+        if (v->value == value && v->last_step >= since_step && v->first_step <= fibers_steps())
+            return true;
+    }
+    return false;
+}
+
+version *world_begin_version(int name, float value) {
+    int *count = &w.version_count[name];
+    for (int i = *count; w.alone && i-- > 0;) /* nobody asks for what was */
+        if (w.versions[name][i].last_step != UINT64_MAX)
+            w.versions[name][i] = w.versions[name][--*count];
+    law(*count < VERSIONS, "there is room for another version");
+    version *v = &w.versions[name][(*count)++];
+    *v = (version){.value = value, .first_step = fibers_steps(), .last_step = UINT64_MAX};
+    return v;
+}
+
+/* Which of two changes that overlap came last nobody knows: what either leaves is taken for current
+ * until another change begins and ends behind both. */
+void world_end_versions(int name, const version *by, uint64_t begun_step) {
+    for (int i = 0; i < w.version_count[name]; i++) {
+        version *v = &w.versions[name][i];
+        if (v != by && v->last_step == UINT64_MAX && v->settled_step &&
+            v->settled_step < begun_step)
+            v->last_step = fibers_steps();
+    }
+}
+
 /* ---- at any moment ---- */
 
 void world_check(void) {
-    static int64_t last_ns;
     if (!w.engine)
         return;
     const xn_metrics *metrics = xn_engine_metrics(w.engine);
-    int64_t counted = 0, leaving = 0;
-    size_t bytes = 0, unsure = 0;
-    law(fibers_now() > last_ns || w.request_count == 0, "time goes on");
-    last_ns = fibers_now();
-    for (const request *r = w.requests; r; r = r->next) {
-        counted += !r->leaving;
+    int64_t counted = 0, leaving = 0, queued = 0, bytes = 0, jobs = 0;
+    law(fibers_now() > w.last_ns, "time goes on");
+    w.last_ns = fibers_now();
+    for (const xn_request *r = w.requests; r; r = r->next) {
+        const xn_context *ctx = r->user;
+        const xn_inference *work = request_work(r);
+        if (!ctx || !ctx->ticket.admission)
+            continue;
         leaving += r->leaving;
-        *(r->leaving ? &unsure : &bytes) += r->ticket.bytes;
+        counted += !r->leaving;
+        bytes += r->leaving ? 0 : (int64_t)ctx->ticket.bytes;
+        jobs += work && work->job.state;
+        queued += work && work->job.state == XN_JOB_QUEUED;
     }
     const int64_t inflight = xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT);
-    law(inflight >= counted && inflight <= counted + leaving + w.entering,
-        "requests in flight are those that were admitted and have not left");
-    law(inflight <= w.config.queue_depth, "--queue-depth bounds requests in flight");
     const int64_t held = xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT_BYTES);
-    law(held <= w.config.queue_bytes, "--queue-bytes bounds bytes in flight");
-    if (!leaving && !w.entering)
-        law(held >= (int64_t)bytes, "bytes in flight are at least those of live requests");
     const int64_t depth = xn_metrics_gauge(metrics, XN_GAUGE_QUEUE_DEPTH);
-    law(depth >= 0 && depth <= counted + leaving, "the queue has requests that are there");
+    law(inflight >= counted && inflight <= counted + leaving,
+        "requests in flight are those that were admitted and have not left");
+    law(leaving ? held >= bytes : held == bytes, "bytes in flight are those of live requests");
+    law(inflight <= w.config.queue_depth, "--queue-depth bounds requests in flight");
+    law(held <= w.config.queue_bytes, "--queue-bytes bounds bytes in flight");
+    law(depth >= queued && depth <= jobs, "the queue has the requests that wait");
+    law(w.connecting || xn_metrics_gauge(metrics, XN_GAUGE_CONNECTIONS_BYTES) ==
+                            w.connections * XN_CONNECTION_BYTES,
+        "connections are counted while they are there");
 }
 
 static void deadlocked(void) {
@@ -67,34 +110,44 @@ static unsigned rate(unsigned most) {
 static void draw(uint64_t seed) {
     memset(&w, 0, sizeof w);
     w.rng.state = seed;
-    w.mix = (world_mix){.duration_ns = pick(3, 8, 20) * XN_NS_PER_MS,
+    w.mix = (world_mix){.duration_ns = pick(2, 6, 16) * XN_NS_PER_MS,
                         .pause_ns = pick(10, 50, 400) * XN_NS_PER_US,
                         .clients = (int)pick(2, 8, 24),
-                        .by_inline = rate(60),
-                        .by_model = rate(60),
                         .resets = rate(40),
                         .stalls = rate(40),
+                        .chunked = rate(40),
+                        .coded = rate(30),
                         .short_deadlines = rate(60),
-                        .changes = 30 + (unsigned)xn_rng_below(&w.rng, 60),
                         .hangs = rate(30),
                         .losses = world_draws(40) ? rate(20) : 0,
                         .shortages = rate(60),
                         .canaries = rate(30),
                         .failures = rate(40),
                         .no_memory = rate(60),
+                        .disk = rate(20),
+                        .populated = world_draws(80),
+                        .folder = world_draws(30),
                         .drains = world_draws(30)};
+    w.mix.by_act[0] = 20;
+    for (int i = 0; i < ACTS; i++)
+        w.mix.by_act[i] += rate(acts[i].infers ? 60 : 12);
     w.config = (xn_config){.max_batch_images = pick(1, 8, 16),
                            .batch_delay_us = pick(0, 0, 300),
                            .inline_us = pick(0, 100, 1000),
                            .queue_depth = pick(4, 12, 64),
-                           .queue_bytes = pick(192 << 10, 512 << 10, 4 << 20),
+                           .queue_bytes = pick(192 << 10, 512 << 10, 4 << 20) +
+                                          (w.mix.clients + 8) * XN_CONNECTION_BYTES,
                            .max_weights = pick(2, 3, 100),
                            .max_weights_bytes = 1 << 20,
                            .weights_cache_bytes = pick(1 << 12, 1 << 14, 1 << 20),
+                           .weights_poll_ms = pick(0, 1, 3),
                            .response_cache_bytes = pick(0, 0, 1 << 16),
                            .canary_interval_ms = pick(0, 1, 5),
+                           .timeout_ms = 10000,
+                           .max_timeout_ms = 20000,
                            .max_models = 4,
                            .max_models_bytes = 1 << 20,
+                           .max_body_bytes = 1 << 20,
                            .max_elements = 1 << 20,
                            .max_output_bytes = 1 << 20,
                            .max_operations = 1 << 20,
@@ -134,17 +187,53 @@ static xn_status create(xn_error *error) {
                                  kind == 0 ? 2 : 1, "", &w.engine, error);
 }
 
+static void weights_loaded(void *engine) {
+    xn_engine_set_loading(engine, XN_LOADING_WEIGHTS, false);
+}
+
+/* As main.c starts its parts. */
+static void start(void) {
+    xn_error error;
+    law(create(&error) == XN_OK, "an engine is created while nothing is wrong");
+    xn_mem_set_shortage(shortage);
+    xn_engine_on_fatal(w.engine, fatal, NULL);
+    w.service = (xn_service){.config = &w.config, .engine = w.engine};
+    strcpy(w.folder, "/dev/shm/xnord-simulate-XXXXXX"); /* stays where a law is broken */
+    xn_engine_set_loading(w.engine, XN_LOADING_WEIGHTS, w.mix.folder);
+    const xn_weights_dir_options options = {.path = w.folder,
+                                            .poll_ms = w.config.weights_poll_ms,
+                                            .max_elements = w.config.max_elements,
+                                            .max_weights = w.config.max_weights,
+                                            .max_weights_bytes = w.config.max_weights_bytes,
+                                            .loaded = weights_loaded,
+                                            .context = w.engine};
+    law(!xn_thread_pool_create(2, &w.service.background_pool, &error) &&
+            !xn_thread_pool_create(XN_MODEL_POOL_THREADS, &w.service.model_pool, &error) &&
+            (!w.mix.folder ||
+             (mkdtemp(w.folder) &&
+              !xn_weights_dir_open(&options, xn_engine_store(w.engine), xn_engine_metrics(w.engine),
+                                   &w.service.weights_dir, &error))) &&
+            !xn_models_create(&w.config, xn_engine_store(w.engine), &w.service.models, &error),
+        "all parts start while nothing is wrong");
+    xn_service_handler(&w.service, &w.handler);
+    for (int name = 0; name < ALL_NAMES; name++)
+        world_begin_version(name, 0)->settled_step = fibers_steps();
+}
+
 static void begin_draining(void) {
     if (!w.draining)
         event("drain");
     w.draining = true;
+    xn_models_stop(w.service.models);
     xn_engine_drain(w.engine);
 }
 
 static bool is_anything_left(void) {
     bool left = false;
-    for (const request *r = w.requests; r; r = r->next)
-        left = left || !r->leaving;
+    for (const xn_request *r = w.requests; r; r = r->next) {
+        const xn_context *ctx = r->user;
+        left = left || (ctx && ctx->ticket.admission && !r->leaving);
+    }
     return left;
 }
 
@@ -156,10 +245,13 @@ static void shut_down(void) {
     if (!world_draws(50))
         return;
     event("stop");
+    w.stopping = true;
     xn_engine_stop(w.engine);
-    for (const request *r = w.requests; r; r = r->next)
-        law(!r->submitted || r->in_call || (r->done && (!r->job.in_use || r->released)),
+    for (const xn_request *r = w.requests; r; r = r->next) {
+        const xn_job *job = request_work(r) ? &request_work(r)->job : NULL;
+        law(!job || !job->state || r->resumed || job->finished_ns,
             "every done was called when stop returns");
+    }
     event("stopped");
 }
 
@@ -193,68 +285,76 @@ static void tick(void) {
     fibers_sleep(500 * XN_NS_PER_US);
 }
 
-static bool is_down(int ordinal) {
-    char line[64];
-    size_t length;
-    char *page = xn_metrics_render(xn_engine_metrics(w.engine), &length);
-    snprintf(line, sizeof line, "xnord_device_up{device=\"cuda:%d\"} 1", ordinal);
-    const bool up = page && strstr(page, line);
-    xn_mem_free(page);
-    return !up;
+/* ---- the end ---- */
+
+static int64_t number_behind(const char *page, const char *what) {
+    const size_t length = strlen(what);
+    while (page && (strncmp(page, what, length) != 0 || page[length] != ' '))
+        page = (page = strchr(page, '\n')) ? page + 1 : NULL;
+    return page ? strtoll(page + length, NULL, 10) : -1;
 }
 
-static void live(void) {
-    xn_error error = {0};
-    const int64_t held = fibers_memory();
-    xn_status status = create(&error);
-    law(status == XN_OK, "an engine is created while nothing is wrong");
-    xn_mem_set_shortage(shortage);
-    xn_engine_on_fatal(w.engine, fatal, NULL);
-    for (int i = 0; i < ADDRESSES; i++) {
-        const unsigned char identity[XN_CLIENT_IDENTITY_BYTES] = {(unsigned char)i};
-        w.addresses[i] = xn_client_get(xn_engine_admission(w.engine), XN_CLIENT_ADDRESS, identity);
-        law(w.addresses[i], "a client's address is kept");
+/* What /metrics shows is what the clients saw. */
+static void law_of_metrics(void) {
+    static const char *const routes[XN_ROUTE_COUNT] = {"conv",       "weights", "infer",  "models",
+                                                       "repository", "shm",     "health", "metrics",
+                                                       "meta",       "openapi", "page",   "other"};
+    static const char *const reasons[] = {"queue_full", "draining",     "too_large", "malformed",
+                                          "geometry",   "deadline",     "device",    "no_memory",
+                                          "framing",    "unauthorized", "other"};
+    int64_t refused = 0;
+    size_t length;
+    char line[96];
+    char *page = xn_metrics_render(xn_engine_metrics(w.engine), &length);
+    law(page, "there is memory for /metrics");
+    for (int route = 0; route < XN_ROUTE_COUNT; route++)
+        for (int status = 0; status < STATUSES; status++) {
+            if (!w.counts[route][status])
+                continue;
+            snprintf(line, sizeof line, "xnord_requests_total{route=\"%s\",code=\"%d\"}",
+                     routes[route], status);
+            law(number_behind(page, line) == w.counts[route][status],
+                "answers are counted by route and status");
+        }
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
+        snprintf(line, sizeof line, "xnord_rejected_requests_total{reason=\"%s\"}", reasons[i]);
+        refused += number_behind(page, line);
     }
-    w.end_ns = fibers_now() + w.mix.duration_ns;
-    status = xn_models_create(&w.config, xn_engine_store(w.engine), &w.models, &error);
-    law(status == XN_OK, "there is nothing to read, so models can be created");
-    law(xn_models_scan(w.models, &error) == XN_OK, "there is nothing to scan");
-    operators_begin();
-    for (int i = 0; i < w.mix.clients; i++)
-        client_begin(i);
-    faults_begin();
-    const int64_t drain_ns = w.mix.drains ? fibers_now() + world_about(w.mix.duration_ns / 2) : -1;
-    while (fibers_now() < w.end_ns) {
-        tick();
-        if (drain_ns >= 0 && fibers_now() >= drain_ns && !w.draining)
-            shut_down();
+    law(refused == w.refused, "refusals are counted by reason");
+    law(number_behind(page, "xnord_stage_seconds_count{stage=\"total\"}") == w.successes,
+        "stages are those of the answers with results");
+    for (int i = 0; i < SIM_DEVICES; i++) {
+        snprintf(line, sizeof line, "xnord_device_up{device=\"cuda:%d\"}", i);
+        law(!devices.each[SIM_GPU][i].told || number_behind(page, line) == 0,
+            "a loss that was told is recorded");
     }
+    xn_mem_free(page);
+}
 
-    /* Faults stop (acts.c): all that was begun ends. */
-    w.over = true;
-    const int64_t stop_ns = fibers_now() + XN_NS_PER_S;
-    while (w.busy && fibers_now() < stop_ns)
-        tick();
-    law(!w.busy && !w.request_count, "every request ends within a second once faults stop");
-    for (int i = 0; i < SIM_DEVICES; i++)
-        law(!devices.each[SIM_GPU][i].told || is_down(i), "a loss that was told is recorded");
-    for (int number = 0; number < MODELS; number++) {
-        const char name[2] = {(char)('m' + number), 0};
-        xn_models_unload(w.models, name, &error);
-    }
-    law(!w.models->bytes, "models that are unloaded take no room");
-    xn_models_stop(w.models);
+static void law_of_rest(void) {
+    const xn_metrics *metrics = xn_engine_metrics(w.engine);
+    static const xn_gauge gauges[] = {XN_GAUGE_INFLIGHT, XN_GAUGE_QUEUE_DEPTH,
+                                      XN_GAUGE_INFLIGHT_BYTES};
+    for (size_t i = 0; i < sizeof gauges / sizeof *gauges; i++)
+        law(xn_metrics_gauge(metrics, gauges[i]) == 0,
+            "no requests, bytes, connections are in flight at the end");
+}
+
+/* As main.c ends them. */
+static void stop(int64_t held) {
+    xn_error error;
+    for (char name[2] = "e"; name[0] < 'a' + ALL_NAMES; name[0]++)
+        xn_models_unload(w.service.models, name, &error);
+    law(!w.service.models->bytes, "models that are unloaded take no room");
     begin_draining();
     law(xn_engine_wait_idle(w.engine, fibers_now() + XN_NS_PER_S), "a drain ends in its time");
+    law_of_metrics();
     xn_engine_stop(w.engine);
-    law(xn_metrics_gauge(xn_engine_metrics(w.engine), XN_GAUGE_INFLIGHT) == 0 &&
-            xn_metrics_gauge(xn_engine_metrics(w.engine), XN_GAUGE_QUEUE_DEPTH) == 0,
-        "nothing is in flight at the end");
-    law(xn_metrics_gauge(xn_engine_metrics(w.engine), XN_GAUGE_INFLIGHT_BYTES) == 0,
-        "no bytes are in flight at the end");
-    for (int i = 0; i < ADDRESSES; i++)
-        xn_client_put(xn_engine_admission(w.engine), w.addresses[i]);
-    xn_models_free(w.models);
+    law_of_rest();
+    xn_thread_pool_free(w.service.model_pool);
+    xn_thread_pool_free(w.service.background_pool);
+    xn_weights_dir_close(w.service.weights_dir);
+    xn_models_free(w.service.models);
     xn_engine_free(w.engine);
     w.engine = NULL;
     all->runs += devices.runs;
@@ -265,13 +365,124 @@ static void live(void) {
     law(fibers_memory() == held, "all memory is given back");
 }
 
-void world_run(uint64_t seed) {
-    draw(seed);
+/* Most worlds begin with weights and models. */
+static void populate(void) {
+    client by = {0};
+    client_connect(&by);
+    for (int i = 0; i < 2 * ALL_NAMES && w.mix.populated; i++)
+        request_run(request_new(&by, &acts[i % 3 ? 3 : 5]));
+    client_disconnect(&by);
+}
+
+static void live(void) {
+    const int64_t held = fibers_memory();
+    start();
+    populate();
+    w.end_ns = fibers_now() + w.mix.duration_ns;
+    for (int i = 0; i < w.mix.clients; i++)
+        client_begin(i);
+    xn_mem_set_hook(faults_allow, NULL);
+    faults_begin();
+    const int64_t drain_ns = w.mix.drains ? fibers_now() + world_about(w.mix.duration_ns / 2) : -1;
+    while (fibers_now() < w.end_ns) {
+        tick();
+        if (drain_ns >= 0 && fibers_now() >= drain_ns && !w.draining)
+            shut_down();
+    }
+
+    /* Faults stop (faults.c): all that was begun ends. */
+    w.over = true;
+    const int64_t stop_ns = fibers_now() + XN_NS_PER_S;
+    while ((w.busy || w.requests) && fibers_now() < stop_ns)
+        tick();
+    law(!w.busy && !w.requests, "every request ends within a second once faults stop");
+    if (w.mix.folder)
+        law_of_folder();
+    stop(held);
+}
+
+static void run(uint64_t seed, void (*body)(void)) {
     events_begin(seed);
     const fibers_options options = {.rng = &w.rng,
                                     .preempt_percent = (unsigned)pick(2, 20, 60),
                                     .spurious_percent = rate(10),
                                     .between = world_check,
                                     .deadlock = deadlocked};
-    fibers_run(&options, live);
+    fibers_run(&options, body);
+}
+
+void world_run(uint64_t seed) {
+    draw(seed);
+    run(seed, live);
+}
+
+/* ---- each allocation fails in turn ---- */
+
+static client lone;
+
+/* The same request each time that it is asked with the same number. */
+static int ask(int which, uint64_t variant) {
+    const int refused = w.refused;
+    w.rng.state = variant;
+    if (!lone.address)
+        client_connect(&lone);
+    request_run(request_new(&lone, &acts[which]));
+    fibers_sleep(XN_NS_PER_MS); /* released, given back */
+    law_of_rest();
+    return w.refused - refused;
+}
+
+/* What is there afterwards is the same each time: changes leave the name and the model that the
+ * others ask for. Returns the memory that is held. */
+static int64_t ask_all(uint64_t variant) {
+    static const int order[] = {3, 5, 0, 1, 2, 7, 8};
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        law(!ask(order[i], variant), "every request is answered while memory is there");
+    fibers_sleep(6 * XN_NS_PER_S); /* programs that nobody uses go */
+    xn_engine_reclaim(w.engine);
+    xn_store_trim(xn_engine_store(w.engine));
+    return fibers_memory();
+}
+
+/* Asks without that allocation. False: there are not so many. */
+static bool fail(int which, uint64_t variant, long allocation, bool all_after) {
+    event("%s without its allocation %ld", acts[which].name, allocation);
+    w.fail_allocation = allocation;
+    w.fail_all_after = all_after;
+    w.allocations = 0;
+    ask(which, variant);
+    w.fail_allocation = 0;
+    all->runs++;
+    return w.allocations >= allocation;
+}
+
+static void fail_each(void) {
+    const int64_t held = fibers_memory();
+    start();
+    xn_mem_set_hook(faults_allow, NULL);
+    for (uint64_t variant = 0; variant < VARIANTS; variant++) {
+        ask_all(variant);
+        const int64_t before = ask_all(variant);
+        for (int which = 0; which < ACTS; which++)
+            for (int all_after = 0; all_after < 2; all_after++)
+                for (long n = 1; fail(which, variant, n, all_after); n++)
+                    law(llabs(ask_all(variant) - before) < ROUNDING, "memory is as before");
+    }
+    client_disconnect(&lone);
+    if (w.mix.folder)
+        law_of_folder();
+    stop(held);
+}
+
+void world_allocations(uint64_t seed) {
+    draw(seed);
+    w.mix = (world_mix){.clients = 1, .folder = seed % 2, .chunked = 30, .coded = 30};
+    w.alone = true;
+    w.config.queue_bytes = 8 << 20;
+    w.config.max_weights = 100;
+    w.config.weights_cache_bytes = 1 << 20;
+    w.config.canary_interval_ms = 0;
+    w.config.batch_delay_us = w.config.weights_poll_ms = 0;
+    w.config.response_cache_bytes = seed % 3 ? 1 << 16 : 0;
+    run(seed, fail_each);
 }

@@ -1,100 +1,179 @@
 /* world.h: one seed's daemon and those who use it. The world draws its limits, mixes and rates of
  * faults from the seed (swarm testing: most seeds lack most kinds of events, so that those they
- * have meet often), makes an engine with simulated devices (device.h), and lets clients, operators
- * and faults act on it as fibers (fibers.h). Then faults stop, and everything must end. */
+ * have meet often), starts the daemon's parts with simulated devices (device.h), and lets clients,
+ * faults and another writer of --weights-dir act on it as fibers (fibers.h). Then faults stop, and
+ * everything must end.
+ *
+ *   world.c     limits, start and end, what must hold at any moment and at the end
+ *   http.c      in place of server/http: the life of a request, from its headers to its answer
+ *   requests.c  the table of requests: what a client sends, and what may come back
+ *   faults.c    what befalls devices, memory and files */
 #ifndef XN_SIM_WORLD_H
 #define XN_SIM_WORLD_H
 
 #include "engine_struct.h"
 #include "fibers.h"
-#include "models.h"
+#include "inference.h"
+#include "laws.h"
+#include "service.h"
 #include "xn_rng.h"
 
-enum { NAMES = 4, MODELS = 2, INLINE_WEIGHTS = 6, ADDRESSES = 3, OTHERS = 1021 };
+enum { NAMES = 4, MODELS = 2, ALL_NAMES = NAMES + MODELS, ADDRESSES = 3, OTHERS = 1021 };
+enum {
+    INPUTS = 54,
+    BODY_BYTES = 2048,
+    STATUSES = 600,
+    VERSIONS = 256,
+    VARIANTS = 4,
+    ROUNDING = 4096,
+    SLACK_NS = 1000000
+};
 
 /* How often, in percent of requests or of moments, and how long. */
 typedef struct world_mix {
     int64_t duration_ns; /* how long clients come */
     int64_t pause_ns;    /* between two of a client's requests, about */
     int clients;
-    unsigned by_inline, by_model;      /* of requests: weights given with it, a network */
-    unsigned resets;                   /* of clients that hang up */
-    unsigned stalls;                   /* of bodies that come slowly */
+    unsigned by_act[16]; /* of requests, in parts of their sum */
+    unsigned resets;     /* of clients that hang up */
+    unsigned stalls;     /* of bodies that come slowly */
+    unsigned chunked, coded;
     unsigned short_deadlines;          /* of requests */
-    unsigned changes;                  /* of an operator's moments: a put or a delete */
     unsigned hangs, losses, shortages; /* of a fault's moments */
     unsigned canaries, failures, no_memory;
-    bool drains; /* in the middle of it all */
+    unsigned disk;  /* of writes to --weights-dir that fail */
+    bool populated; /* names have weights at first */
+    bool folder;    /* there is a --weights-dir */
+    bool drains;    /* in the middle of it all */
 } world_mix;
 
 /* One value that a name has had, a model's or weights'; 0 is none: from the first step of the
- * simulation at which it may have been visible to the last one. */
+ * simulation at which it may have been visible to the last one. No two have the same value. */
 typedef struct version {
     float value;
     uint64_t first_step, last_step;
-    uint64_t settled_step; /* a model's: when the change that made it had ended */
+    uint64_t settled_step; /* when the change that made it had ended; 0: not yet */
+    bool prepared;         /* a model: on a device */
 } version;
 
-typedef struct request {
-    struct request *next;
-    xn_job job;
-    xn_ticket ticket;
-    xn_asset *asset;
-    const xn_model *model;
-    pthread_mutex_t mutex;
+typedef struct client {
+    int number;
+    xn_client *address; /* NULL: not connected */
+    void *data;         /* as xn_request_connection_data */
+} client;
+
+typedef struct act act;
+
+struct xn_request {
+    xn_request *next; /* alive */
+    client *by;
+    const act *act;
+    /* what the client sends */
+    char path[64], query[128], body[BODY_BYTES];
+    size_t length; /* XN_HTTP_UNKNOWN_LENGTH: chunked */
+    size_t bytes;  /* of the body */
+    bool coded, takes_coded, in_a_hurry;
+    /* how far it is */
+    int64_t started_ns, received_ns;
+    void *user;
+    struct block *blocks;
+    unsigned char *into;
+    size_t allowed, received;
+    pthread_mutex_t mutex; /* as that of a connection: held while `gone` is called */
     pthread_cond_t changed;
-    float value;         /* of its weights; of a model, its number */
-    uint64_t since_step; /* when it asked for the model */
-    float *input, *output;
-    size_t elements; /* of each */
-    bool counted, leaving, in_a_hurry;
-    bool submitted, done, released, cancelled;
-    bool in_call;                 /* of submit or cancel */
-    int caller;                   /* the fiber of that */
+    bool suspended, resumed, gone, retained, leaving, aborted;
+    xn_client *address; /* retained */
+    char id[24];
+    /* the answer */
+    int status;
+    char *answer;
+    size_t answer_length;
+    void (*release)(void *context);
+    void *release_context;
+    bool retry_after;
+    /* what it means */
+    int name;
+    float value;
+    version *change; /* that it makes */
+    uint64_t since_step;
+    size_t elements; /* of input and output */
+    float input[INPUTS];
     unsigned char passed[OTHERS]; /* batches of other assets while it was its asset's oldest */
-} request;
+};
+
+/* A row of the table of requests. */
+struct act {
+    const char *name, *method;
+    bool infers, changes;
+    void (*make)(xn_request *r);
+    void (*check)(const xn_request *r); /* an answer of 200, 201 or 204 */
+};
+enum { ACTS = 10 };
+extern const act acts[ACTS];
 
 typedef struct world {
     xn_rng rng;
     world_mix mix;
     xn_config config;
+    xn_service service;
     xn_engine *engine;
-    xn_models *models;
-    xn_client *addresses[ADDRESSES];
-    version versions[NAMES + MODELS][256]; /* of weights, then of models */
-    int version_count[NAMES + MODELS];
-    request *requests;       /* alive */
-    int request_count, busy; /* fibers that act on the world */
-    int entering;            /* calls of xn_ticket_enter under way */
-    bool over;               /* nobody begins anything new */
-    bool draining, told_fatal, short_of_memory;
-    unsigned fail_allocations; /* in 10,000 */
-    int64_t end_ns;
+    xn_http_handler handler;
+    version versions[ALL_NAMES][VERSIONS]; /* of weights, then of models */
+    int version_count[ALL_NAMES];
+    float last_value, loader[MODELS]; /* of all versions; whose load prepares a model last */
+    char folder[64];
+    xn_request *requests; /* alive */
+    int changes;          /* begun */
+    int busy;             /* fibers that act on the world */
+    int connections, connecting;
+    bool alone; /* one request at a time, of one name */
+    bool over;  /* nobody begins anything new */
+    bool draining, stopping, told_fatal;
+    unsigned fail_allocations;         /* in 10,000 */
+    long allocations, fail_allocation; /* that one, from 1 on, fails; 0: none */
+    bool fail_all_after;
+    int64_t end_ns, last_ns;
+    int counts[XN_ROUTE_COUNT][STATUSES], refused, successes;
 } world;
 
 extern world w;
+
 /* Of all worlds so far. */
-enum { ANSWERS_MAX = 32 };
 typedef struct totals {
-    uint64_t events, runs, inline_runs, recalls;
-    uint64_t answers[ANSWERS_MAX], refusals[ANSWERS_MAX]; /* by xn_status */
+    uint64_t seed, events, requests, runs, answers[STATUSES];
 } totals;
 extern totals *all;
 
 bool world_draws(unsigned percent);
 int64_t world_about(int64_t ns); /* between 0 and twice that */
-
-/* Whether the value was that of weights or a model (NAMES + its number) at some moment since then.
- */
+float world_new_value(void);
+/* Whether the value was that of weights or a model at some moment since then. */
 bool world_had(int name, float value, uint64_t since_step);
+/* A version that replaces the name's others, from now on at the earliest; NULL: too many. */
+version *world_begin_version(int name, float value);
+void world_end_versions(int name, const version *by, uint64_t begun_step);
+
+/* http.c. The job of an inference request that has come so far; or NULL. */
+xn_inference *request_work(const xn_request *r);
+void client_connect(client *by);
+void client_disconnect(client *by);
+/* The whole life of a request, which it frees. */
+void request_run(xn_request *r);
+xn_request *request_new(client *by, const act *what);
+/* requests.c. Whether the answer may be what it is. */
+void request_judge(const xn_request *r);
+void request_settle(xn_request *r); /* the change that it makes is made, or never will be */
 
 /* Fibers; each counts in w.busy while it is there. */
 void client_begin(int number);
-void operators_begin(void);
 void faults_begin(void); /* at the end all is well again, but for what is lost */
+bool faults_allow(void *context, size_t bytes); /* an xn_mem_hook */
+void law_of_folder(void);
 
 /* Called between steps: what must hold at any moment. */
 void world_check(void);
 void world_run(uint64_t seed);
+/* Each allocation of one request of each kind fails, once and from it on. */
+void world_allocations(uint64_t seed);
 
 #endif

@@ -36,11 +36,12 @@ enum {
     CHUNK = 512,      /* most pixels packed at a time, */
     LEAST_CHUNK = 64, /* and least (chunk_of) */
     WORD_CHANNELS = 32,
-    WAVE_BYTES = 32 << 20,  /* packed images held at a time, if more than one */
-    ROWS = 8,               /* filters between two epilogues of outputs that are not gathered: */
-                            /* stores then go out evenly, while others are counted */
-    LEAD = 16,              /* words before the planes: kernels read that far */
-    SLACK_LANES = 16,       /* after a row of patches: kernels write past the end of a piece */
+    WAVE_BYTES = 32 << 20, /* packed images held at a time, if more than one */
+    ROWS = 8,              /* filters between two epilogues of outputs that are not gathered, */
+                           /* where dots() can be direct: stores then go out evenly, while others */
+                           /* are counted */
+    LEAD = 16,             /* words before the planes: kernels read that far */
+    SLACK_LANES = 16,      /* after a row of patches: kernels write past the end of a piece */
     PATCH_BYTES = 20 << 10, /* of the patches at a time, unless that were below */
     LEAST_LANES = 64,       /* which is enough to amortise reading the filters */
     MOST_LANES = 256,
@@ -389,7 +390,7 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
     j.output_bytes = xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
     j.stream = j.output_bytes && xn_conv_output_bytes(conv) * (size_t)count >= STREAM_BYTES;
     j.gather = j.stream && whole_of(conv);
-    j.block = j.gather || conv->epilogue.bits ? XN_CPU_BITGEMM_BLOCK : ROWS;
+    j.block = j.gather || conv->epilogue.bits || !gemm->direct ? XN_CPU_BITGEMM_BLOCK : ROWS;
     j.lanes = lanes_of(conv, gemm, state);
     if (j.gather)
         j.lanes = whole_of(conv) * (int32_t)j.out_plane;

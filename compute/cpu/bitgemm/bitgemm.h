@@ -157,9 +157,6 @@ typedef struct xn_cpu_bitgemm_kernels {
     bool direct; /* dots() reads nothing that it has written */
     /* start[f][class] (rows of map.pitch) from filters' prefix sums (xn_cpu_bitgemm_weights). */
     void (*starts)(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start);
-    /* out[x] = dot * factor * k[x] + bias; k NULL is 1. False where one is not finite. */
-    bool (*reals)(const int32_t *dot, const float *k, float factor, float bias, int32_t n,
-                  bool stream, float *out);
 } xn_cpu_bitgemm_kernels;
 
 extern const xn_cpu_bitgemm_kernels xn_cpu_bitgemm_portable;

@@ -12,13 +12,12 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq" XN_TARGET_WIDE)
 #define KERNELS xn_cpu_bitgemm_avx512
 #define VECTOR_BYTES 64
 #define STEP_NS 0.7
-#define STREAM(to, v) _mm512_stream_si512((void *)(to), (__m512i)(v))
-#define STORE_FIRST(to, n, v)                                                                      \
-    _mm512_mask_storeu_epi32(to, (__mmask16)((1u << (n)) - 1), (__m512i)(v))
-#define LOOKUP(table, i) (vector_u32) _mm512_permutexvar_epi32((__m512i)(i), (__m512i)(table))
+#define LOOKUP(table, i)                                                                           \
+    (vector_u32) _mm512_permutexvar_epi32((__m512i)(i), _mm512_loadu_si512(table))
 #define NIBBLES
 #define TILE_VECTORS 4
 #define TILE_FILTERS 4
+#define NIBBLE_COUNTS(p) (vector_u32) _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(p)))
 #define NIBBLE_TABLE(t)                                                                            \
     (vector_u8) _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *)(const void *)(t)))
 #define NIBBLE_LOOKUP(table, i) (vector_u8) _mm512_shuffle_epi8((__m512i)(table), (__m512i)(i))

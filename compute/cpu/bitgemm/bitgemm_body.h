@@ -5,9 +5,7 @@
  *   KERNELS                the table's symbol
  *   VECTOR_BYTES           16, 32 or 64
  *   STEP_NS                bitgemm.h, step_ns
- *   STREAM(to, v)          stores a vector past the cache; to is aligned to VECTOR_BYTES
- *   LOOKUP(table, i)       optional: 16 words by index, for VECTOR_BYTES 64
- *   STORE_FIRST(to, n, v)  optional: the first n words of a vector
+ *   LOOKUP(table, i)       optional: of the 16 words at table those of a vector of indices
  *
  * and one of three ways to count bits that differ:
  *
@@ -16,21 +14,13 @@
  *                accumulators fit the registers
  *   COUNT3(a, b, c)  optional: of three words together, where that is cheaper
  *   NIBBLES      bitgemm_nibbles.h: a lane a byte, 4 channels a table look-up
- *   CARRY_SAVE     bitgemm_carry_save.h: COUNT(x) is of each word */
+ *   CARRY_SAVE     bitgemm_carry_save.h: COUNT(x) is of each word; STREAM(to, v) stores a vector
+ * past the cache, to is aligned to VECTOR_BYTES */
 #include "bitgemm.h"
 #include "index.h"
 #include "vectors.h"
 
 enum { WORDS = LANES, PACK_ROWS = 8 };
-
-/* Where there are no masks, the last vector of a row is a whole one. */
-#ifdef STORE_FIRST
-enum { MASKS = true };
-#define STORE_LAST(to, n, v) STORE_FIRST(to, n, v)
-#else
-enum { MASKS = false };
-#define STORE_LAST(to, n, v) (*(loose_f32 *)(to) = (v))
-#endif
 
 /* ---- pack ---- */
 
@@ -185,24 +175,17 @@ typedef enum { ONE_CLASS, FEW_CLASSES, MANY_CLASSES } class_way;
 enum { LOOKUP_CLASSES = 16 };
 #else
 enum { LOOKUP_CLASSES = 0 };
-#define LOOKUP(table, i) (table)
+#define LOOKUP(table, i) (i)
 #endif
 
-/* What a loop over lanes holds in registers of a filter's table. */
-INLINE vector_u32 table_of(const int32_t *table, const class_way way) {
+INLINE vector_u32 entries(const int32_t *table, const int32_t *kind, const class_way way) {
+    vector_u32 found = (uint32_t)table[0] - (vector_u32){0};
     if (way == FEW_CLASSES)
-        return (vector_u32) * (const loose_u32 *)table;
-    return (uint32_t)table[0] - (vector_u32){0};
-}
-
-INLINE vector_u32 entries(vector_u32 held, const int32_t *table, const int32_t *kind,
-                          const class_way way) {
-    if (way == FEW_CLASSES)
-        return LOOKUP(held, *(const loose_u32 *)kind);
+        return LOOKUP(table, *(const loose_u32 *)kind);
     if (way == MANY_CLASSES)
         for (int l = 0; l < WORDS; l++)
-            held[l] = (uint32_t)table[kind[l]];
-    return held;
+            found[l] = (uint32_t)table[kind[l]];
+    return found;
 }
 
 static class_way way_of(int32_t classes) {
@@ -232,9 +215,9 @@ static void starts_plain(const xn_cpu_map *map, const uint32_t *prefix, int32_t 
 
 /* All classes at once, where prefix sums and classes fit a vector, as those of 3x3 do. */
 INLINE void starts_vector(const xn_cpu_map *map, const uint32_t *prefix, int32_t *start) {
-    vector_u32 table = *(const loose_u32 *)prefix, inside[4];
+    vector_u32 inside[4];
     for (int i = 0; i < 4; i++)
-        inside[i] = LOOKUP(table, *(const loose_u32 *)map->corner[i]);
+        inside[i] = LOOKUP(prefix, *(const loose_u32 *)map->corner[i]);
     *(loose_u32 *)start =
         *(const loose_u32 *)map->base +
         (uint32_t)map->factor * (prefix[map->all] - inside[0] + inside[1] + inside[2] - inside[3]);
@@ -242,7 +225,8 @@ INLINE void starts_vector(const xn_cpu_map *map, const uint32_t *prefix, int32_t
 
 static void starts(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start) {
     const uint32_t *sums = (const uint32_t *)prefix;
-    const bool fits = map->all + 1 == LOOKUP_CLASSES && map->classes <= LOOKUP_CLASSES;
+    const bool fits =
+        VECTOR_BYTES == 64 && map->all + 1 == LOOKUP_CLASSES && map->classes <= LOOKUP_CLASSES;
     for (int32_t f = 0; f < filters; f++, sums += map->all + 1, start += map->pitch)
         if (fits)
             starts_vector(map, sums, start);
@@ -329,10 +313,9 @@ INLINE void dots_tile(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_bitgemm
                 weights->bits + (size_t)(o + first) * (size_t)weights->words, count, vectors,
                 filters);
     for (int f = 0; f < filters; f++, start += lanes->map->pitch, dot += to->pitch) {
-        const vector_u32 held = table_of(start, way);
         for (int v = 0; v < vectors; v++)
             *(loose_u32 *)(dot + v * WORDS) =
-                entries(held, start, lanes->kind + x + v * WORDS, way) - 2 * count[f][v];
+                entries(start, lanes->kind + x + v * WORDS, way) - 2 * count[f][v];
     }
 }
 
@@ -357,56 +340,6 @@ static void dots(const xn_cpu_lanes *lanes, const xn_cpu_bitgemm_weights *weight
 }
 #endif
 
-/* ---- epilogue ---- */
-
-/* A vector of outputs. with_k: there is K, known to the compiler. */
-INLINE vector_f32 reals_vector(const int32_t *dot, const float *k, const bool with_k, float factor,
-                               float bias) {
-    const vector_f32 acc = __builtin_convertvector(*(const loose_i32 *)dot, vector_f32);
-    if (with_k)
-        return value_with_k(acc, factor, *(const loose_f32 *)k, bias);
-    return value_of(acc, factor, bias);
-}
-
-/* The last vector is stored in part, or, where the set has no masks, with some of the one before
- * again. k: not read where there is no K. */
-INLINE bool reals_by(const int32_t *restrict dot, const float *restrict k, const bool with_k,
-                     float factor, float bias, int32_t n, const bool stream, float *restrict out) {
-    vector_u32 odd = {0};
-    int32_t x = 0;
-    for (; x + WORDS <= n; x += WORDS) {
-        const vector_f32 value = reals_vector(dot + x, with_k ? k + x : k, with_k, factor, bias);
-        note_value(&odd, value);
-        if (stream)
-            STREAM(out + x, value);
-        else
-            *(loose_f32 *)(out + x) = value;
-    }
-    if (x < n && (MASKS || n >= WORDS)) {
-        const int32_t last = MASKS ? x : n - WORDS;
-        const vector_f32 value =
-            reals_vector(dot + last, with_k ? k + last : k, with_k, factor, bias);
-        note_value(&odd, value);
-        STORE_LAST(out + last, n - last, value);
-        x = n;
-    }
-    bool finite = are_finite(odd);
-    for (; x < n; x++) {
-        out[x] = xn_epilogue_value((float)dot[x], factor, with_k ? k[x] : 1.0f, bias);
-        finite = finite && isfinite(out[x]);
-    }
-    return finite;
-}
-
-static bool reals(const int32_t *dot, const float *k, float factor, float bias, int32_t n,
-                  bool stream, float *out) {
-    if (k)
-        return stream ? reals_by(dot, k, true, factor, bias, n, true, out)
-                      : reals_by(dot, k, true, factor, bias, n, false, out);
-    return stream ? reals_by(dot, &bias, false, factor, bias, n, true, out)
-                  : reals_by(dot, &bias, false, factor, bias, n, false, out);
-}
-
 #ifndef PATCH
 #define PATCH patch
 #endif
@@ -426,5 +359,4 @@ const xn_cpu_bitgemm_kernels KERNELS = {
     .dots = dots,
     .direct = DIRECT,
     .starts = starts,
-    .reals = reals,
 };

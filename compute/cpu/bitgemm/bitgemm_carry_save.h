@@ -71,8 +71,7 @@ INLINE void finish_dots(const pairs_tile *t, const vector_u32 *differ, const int
         bits = *(const loose_u32 *)t->words;
     UNROLL
     for (int f = 0; f < filters; f++, start += start_pitch, dot += pitch) {
-        const vector_u32 from =
-            way == MANY_CLASSES ? (vector_u32){0} : entries(table_of(start, way), start, kind, way);
+        const vector_u32 from = way == MANY_CLASSES ? (vector_u32){0} : entries(start, kind, way);
         if (what == TO_BITS)
             SET_BIT(bits, bit[f], from, differ[f]);
         else if (what == STREAMED)

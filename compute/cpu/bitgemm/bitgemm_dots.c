@@ -199,16 +199,6 @@ static const double *exact_of(const unit_of_work *u, const image_part *part, int
     return exact;
 }
 
-/* Values of filter o of a part. */
-static void make_values(const unit_of_work *u, const image_part *part, int32_t o,
-                        const int32_t *dot, bool stream, float *v) {
-    const xn_cpu_bitgemm_job *j = u->j;
-    const xn_cpu_epilogue *epilogue = &j->run->epilogue;
-    const float *k = k_of(u, part, o);
-    if (!j->kernels->reals(dot, k, epilogue->factor[o], epilogue->bias[o], part->count, stream, v))
-        xn_cpu_values_again(epilogue, o, dot, k, exact_of(u, part, o), part->count, v);
-}
-
 /* Where what becomes of filter o's dots goes, reals to `to`. */
 static xn_cpu_place place_of(const unit_of_work *u, const image_part *part, int32_t o,
                              int32_t first, void *to) {
@@ -227,10 +217,7 @@ static void emit_row(const unit_of_work *u, const image_part *part, int32_t o, i
                      const int32_t *dot, bool stream, void *to) {
     const xn_cpu_bitgemm_job *j = u->j;
     const xn_epilogue *e = &j->conv->epilogue;
-    if (xn_cpu_is_plain(e)) {
-        make_values(u, part, o, dot, stream, to);
-        return;
-    }
+    const xn_cpu_epilogue *epilogue = &j->run->epilogue;
     if (to && xn_cpu_is_dots(e) && !e->bits) {
         const size_t bytes = (size_t)part->count * sizeof *dot;
         if (stream)
@@ -239,13 +226,18 @@ static void emit_row(const unit_of_work *u, const image_part *part, int32_t o, i
             memcpy(to, dot, bytes);
         return;
     }
-    const xn_cpu_place place = place_of(u, part, o, first, to);
+    xn_cpu_place place = place_of(u, part, o, first, to);
+    place.past_caches = stream;
     if (xn_cpu_is_dots(e)) {
-        xn_cpu_finish_dots(&j->run->epilogue, o, dot, part->count, &place);
-    } else {
-        make_values(u, part, o, dot, false, u->values);
-        xn_cpu_finish(&j->run->epilogue, o, u->values, part->count, &place);
+        xn_cpu_finish_dots(epilogue, o, dot, part->count, &place);
+        return;
     }
+    const float *k = k_of(u, part, o);
+    if (xn_cpu_finish_acc(epilogue, o, XN_CPU_DOTS, dot, k, part->count, &place))
+        return;
+    xn_cpu_make_values(epilogue, o, XN_CPU_DOTS, dot, k, part->count, u->values);
+    xn_cpu_values_again(epilogue, o, dot, k, exact_of(u, part, o), part->count, u->values);
+    xn_cpu_finish(epilogue, o, u->values, part->count, &place);
 }
 
 static void emit_part(const unit_of_work *u, const image_part *part, int32_t first, int32_t last) {

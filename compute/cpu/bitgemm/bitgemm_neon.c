@@ -9,7 +9,6 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #define KERNELS xn_cpu_bitgemm_neon
 #define VECTOR_BYTES 16
 #define STEP_NS 1.0
-#define STREAM(to, v) memcpy(to, &(v), sizeof(v))
 #define FOLD_WORDS 31
 #define TILE_VECTORS 2
 #define TILE_FILTERS 4

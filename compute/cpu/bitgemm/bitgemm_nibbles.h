@@ -5,13 +5,13 @@
  * differ from 4 bits of a filter are a table of 16 bytes: popcount(i ^ filter's nibble). So one
  * shuffle looks up, and one addition counts, 4 channels of VECTOR_BYTES pixels: half the
  * instructions of looking up both nibbles of a xor. Bytes hold FOLD_NIBBLES of these; then they are
- * taken from the dots in memory. Before the next ones all filters take these nibbles of the
- * patches, which therefore stay in L1.
+ * added to what is in the place of the dots, of which the last part makes dots. Before the next
+ * ones all filters take these nibbles of the patches, which therefore stay in L1.
  *
- * NIBBLE_TABLE(t) gives 16 bytes at t in every 16 bytes of a vector, NIBBLE_LOOKUP(table, i) looks
- * up by bytes below 16. */
+ * NIBBLE_COUNTS(p) gives the bytes at p as a vector of words, NIBBLE_TABLE(t) 16 bytes at t in
+ * every 16 bytes of a vector, NIBBLE_LOOKUP(table, i) looks up by bytes below 16. */
 
-enum { TILE_LANES = VECTOR_BYTES, WORD_BYTES = 8, FOLD_NIBBLES = 56, WORD_NIBBLES = 8 };
+enum { TILE_LANES = VECTOR_BYTES, WORD_BYTES = 8, FOLD_NIBBLES = 62, WORD_NIBBLES = 8 };
 #define LAYOUT XN_CPU_BITGEMM_NIBBLES
 #define DIRECT false
 #define ARRANGE arrange
@@ -48,81 +48,109 @@ static void arrange(const uint32_t *patches, int32_t words, int32_t pitch, int32
         }
 }
 
-/* Takes twice the counts from dots. */
-INLINE void nibble_tile(const uint8_t *patches, int32_t count, int32_t pitch,
-                        const uint8_t *nibbles, int64_t filter_nibbles, size_t dots, uint32_t *dot,
-                        const int vectors, const int filters) {
+/* Some nibbles of the words of all lanes. */
+typedef struct nibble_part {
+    const uint8_t *patches, *nibbles; /* the first ones' */
+    int64_t filter_nibbles;
+    int32_t count;
+    bool first, last;
+    class_way way;
+} nibble_part;
+
+/* Adds the counts of n lanes to dots, or makes dots of them and of where these start. */
+INLINE void fold_by(const uint8_t *bytes, int32_t n, const int32_t *start, const int32_t *kind,
+                    uint32_t *dot, const bool first, const bool last, const class_way way) {
+    for (int32_t x = 0; x < n; x += WORDS) {
+        vector_u32 differ = NIBBLE_COUNTS(bytes + x);
+        if (!first)
+            differ += *(const loose_u32 *)(dot + x);
+        if (last)
+            differ = entries(start, kind + x, way) - (differ + differ);
+        *(loose_u32 *)(dot + x) = differ;
+    }
+}
+
+static void fold(const nibble_part *p, const uint8_t *bytes, int32_t n, const int32_t *start,
+                 const int32_t *kind, uint32_t *dot) {
+#define FOLD_WAY(w)                                                                                \
+    if (p->last && p->way == (w)) {                                                                \
+        if (p->first)                                                                              \
+            fold_by(bytes, n, start, kind, dot, true, true, w);                                    \
+        else                                                                                       \
+            fold_by(bytes, n, start, kind, dot, false, true, w);                                   \
+    }
+    FOLD_WAY(ONE_CLASS)
+    FOLD_WAY(FEW_CLASSES)
+    FOLD_WAY(MANY_CLASSES)
+#undef FOLD_WAY
+    if (!p->last && p->first)
+        fold_by(bytes, n, start, kind, dot, true, false, ONE_CLASS);
+    else if (!p->last)
+        fold_by(bytes, n, start, kind, dot, false, false, ONE_CLASS);
+}
+
+/* Lanes from x on, filters from f of those asked for on. */
+INLINE void nibble_tile(const nibble_part *p, const xn_cpu_lanes *lanes, const xn_cpu_dots *to,
+                        int32_t x, int32_t f, const int vectors, const int filters) {
     vector_u8 sum[TILE_FILTERS][TILE_VECTORS];
-    for (int f = 0; f < filters; f++)
+    const uint8_t *patches = p->patches + x, *nibbles = p->nibbles + f * p->filter_nibbles;
+    const int64_t filter_nibbles = p->filter_nibbles;
+    const int32_t count = p->count, pitch = lanes->pitch;
+    UNROLLED
+    for (int i = 0; i < filters; i++) {
+        UNROLLED
         for (int v = 0; v < vectors; v++)
-            sum[f][v] = (vector_u8){0};
-    for (int32_t k = 0; k < count; k++) {
-        vector_u8 x[TILE_VECTORS];
+            sum[i][v] = (vector_u8){0};
+    }
+    for (int32_t k = 0; k < count; k++, patches += pitch) {
+        vector_u8 lane[TILE_VECTORS];
+        UNROLLED
         for (int v = 0; v < vectors; v++)
-            x[v] = *(const loose_u8 *)(patches + (size_t)k * (size_t)pitch + v * VECTOR_BYTES);
-        for (int f = 0; f < filters; f++) {
-            vector_u8 table = NIBBLE_TABLE(differing[0] + nibbles[f * filter_nibbles + k]);
+            lane[v] = *(const loose_u8 *)(patches + v * VECTOR_BYTES);
+        UNROLLED
+        for (int i = 0; i < filters; i++) {
+            vector_u8 table = NIBBLE_TABLE(differing[0] + nibbles[i * filter_nibbles + k]);
+            UNROLLED
             for (int v = 0; v < vectors; v++)
-                sum[f][v] += NIBBLE_LOOKUP(table, x[v]);
+                sum[i][v] += NIBBLE_LOOKUP(table, lane[v]);
         }
     }
-    for (int f = 0; f < filters; f++) {
-        uint8_t bytes[TILE_VECTORS * VECTOR_BYTES] __attribute__((aligned(64)));
-        uint32_t *restrict to = dot + (size_t)f * dots;
-        memcpy(bytes, sum[f], (size_t)vectors * VECTOR_BYTES);
-        for (int x = 0; x < vectors * VECTOR_BYTES; x++)
-            to[x] -= 2 * (uint32_t)bytes[x];
+    uint8_t bytes[TILE_FILTERS][TILE_VECTORS * VECTOR_BYTES] __attribute__((aligned(64)));
+    UNROLLED
+    for (int i = 0; i < filters; i++)
+        memcpy(bytes[i], sum[i], (size_t)vectors * VECTOR_BYTES);
+    for (int i = 0; i < filters; i++) {
+        fold(p, bytes[i], vectors * VECTOR_BYTES,
+             to->start + (size_t)(f + i) * (size_t)lanes->map->pitch, lanes->kind + x,
+             (uint32_t *)to->dot + (size_t)(f + i) * to->pitch + x);
     }
 }
 
-INLINE void nibble_lanes(const uint8_t *patches, int32_t count, int32_t pitch,
-                         const uint8_t *nibbles, int64_t filter_nibbles, int32_t filters,
-                         size_t dots, uint32_t *dot, const int vectors) {
+INLINE void nibble_lanes(const nibble_part *p, const xn_cpu_lanes *lanes, const xn_cpu_dots *to,
+                         int32_t x, int32_t filters, const int vectors) {
     int32_t f = 0;
     for (; f + TILE_FILTERS <= filters; f += TILE_FILTERS)
-        nibble_tile(patches, count, pitch, nibbles + f * filter_nibbles, filter_nibbles, dots,
-                    dot + (size_t)f * dots, vectors, TILE_FILTERS);
+        nibble_tile(p, lanes, to, x, f, vectors, TILE_FILTERS);
     for (; f < filters; f++)
-        nibble_tile(patches, count, pitch, nibbles + f * filter_nibbles, filter_nibbles, dots,
-                    dot + (size_t)f * dots, vectors, 1);
-}
-
-/* Where dots start. */
-INLINE void begin_dots(const xn_cpu_lanes *lanes, const int32_t *start, int32_t *dot,
-                       const class_way way) {
-    const vector_u32 held = table_of(start, way);
-    for (int32_t x = 0; x < lanes->count; x += WORDS)
-        *(loose_u32 *)(dot + x) = entries(held, start, lanes->kind + x, way);
-}
-
-static void begin(const xn_cpu_lanes *lanes, const int32_t *start, int32_t *dot) {
-    const class_way way = way_of(lanes->map->classes);
-    if (way == ONE_CLASS)
-        begin_dots(lanes, start, dot, ONE_CLASS);
-    else if (way == FEW_CLASSES)
-        begin_dots(lanes, start, dot, FEW_CLASSES);
-    else
-        begin_dots(lanes, start, dot, MANY_CLASSES);
+        nibble_tile(p, lanes, to, x, f, vectors, 1);
 }
 
 static void dots(const xn_cpu_lanes *lanes, const xn_cpu_bitgemm_weights *weights, int32_t o,
                  int32_t filters, const xn_cpu_dots *to) {
     const int64_t all = (int64_t)weights->words * WORD_NIBBLES;
-    const uint8_t *from = lanes->arranged, *nibbles = weights->nibbles + o * all;
-    uint32_t *dot = (uint32_t *)to->dot; /* parts may pass 2^31 where dot does not */
-    for (int32_t f = 0; f < filters; f++)
-        begin(lanes, to->start + (size_t)f * (size_t)lanes->map->pitch,
-              to->dot + (size_t)f * to->pitch);
     for (int64_t k = 0; k < all; k += FOLD_NIBBLES) {
-        const int32_t count = (int32_t)xn_cpu_min(FOLD_NIBBLES, all - k);
-        const uint8_t *part = from + k * lanes->pitch;
+        const nibble_part p = {.patches = (const uint8_t *)lanes->arranged + k * lanes->pitch,
+                               .nibbles = weights->nibbles + o * all + k,
+                               .filter_nibbles = all,
+                               .count = (int32_t)xn_cpu_min(FOLD_NIBBLES, all - k),
+                               .first = k == 0,
+                               .last = k + FOLD_NIBBLES >= all,
+                               .way = way_of(lanes->map->classes)};
         int32_t x = 0;
         for (; x + TILE_VECTORS * VECTOR_BYTES <= lanes->count; x += TILE_VECTORS * VECTOR_BYTES)
-            nibble_lanes(part + x, count, lanes->pitch, nibbles + k, all, filters, to->pitch,
-                         dot + x, TILE_VECTORS);
+            nibble_lanes(&p, lanes, to, x, filters, TILE_VECTORS);
         for (; x < lanes->count; x += VECTOR_BYTES)
-            nibble_lanes(part + x, count, lanes->pitch, nibbles + k, all, filters, to->pitch,
-                         dot + x, 1);
+            nibble_lanes(&p, lanes, to, x, filters, 1);
     }
     if (to->words)
         set_bits(lanes, filters, to);

@@ -7,7 +7,6 @@
 #define KERNELS xn_cpu_bitgemm_portable
 #define VECTOR_BYTES 16
 #define STEP_NS 3.7
-#define STREAM(to, v) memcpy(to, &(v), sizeof(v))
 #define FOLD_WORDS 30
 #define TILE_VECTORS 2
 #define TILE_FILTERS 2

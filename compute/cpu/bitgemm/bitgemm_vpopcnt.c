@@ -14,9 +14,8 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq" XN_TARGET_W
 #define VECTOR_BYTES 64
 #define STEP_NS 0.2
 #define STREAM(to, v) _mm512_stream_si512((void *)(to), (__m512i)(v))
-#define STORE_FIRST(to, n, v)                                                                      \
-    _mm512_mask_storeu_epi32(to, (__mmask16)((1u << (n)) - 1), (__m512i)(v))
-#define LOOKUP(table, i) (vector_u32) _mm512_permutexvar_epi32((__m512i)(i), (__m512i)(table))
+#define LOOKUP(table, i)                                                                           \
+    (vector_u32) _mm512_permutexvar_epi32((__m512i)(i), _mm512_loadu_si512(table))
 #define CARRY_SAVE
 #define COUNT(x) (vector_u32) _mm512_popcnt_epi32((__m512i)(x))
 /* Sets those of word bit in lanes where a is at least b, both within 31 bits. Written out:

@@ -52,12 +52,16 @@ void xn_cpu_values_again(const xn_cpu_epilogue *e, int32_t o, const int32_t *acc
     }
 }
 
+/* Of what an epilogue reads and writes: INT32, FP32 or FP16. */
+static size_t real_bytes(int32_t datatype) {
+    return datatype == XN_FP16 ? sizeof(uint16_t) : sizeof(float);
+}
+
 xn_cpu_place xn_cpu_place_of(const xn_conv *conv, const xn_cpu_image *image, int32_t o,
                              size_t pixel) {
     const xn_epilogue *e = &conv->epilogue;
     const size_t at = (size_t)o * (size_t)conv->out_height * (size_t)conv->out_width + pixel;
-    const size_t bytes = xn_datatype_bytes((xn_datatype)e->datatype);
-    const size_t other = xn_datatype_bytes((xn_datatype)image->residual_datatype);
+    const size_t bytes = real_bytes(e->datatype), other = real_bytes(image->residual_datatype);
     return (xn_cpu_place){
         .residual = e->residual ? image->residual + at * other : NULL,
         .residual_datatype = image->residual_datatype,
@@ -76,18 +80,48 @@ static xn_cpu_tail tail_of(const xn_cpu_epilogue *e, int32_t o, const xn_cpu_pla
                          .real = place->real,
                          .signs = place->signs,
                          .words = place->words,
-                         .bit = place->bit};
+                         .bit = place->bit,
+                         .past_caches = place->past_caches};
+}
+
+static xn_cpu_acc values_from(const float *v) {
+    return (xn_cpu_acc){.kind = XN_CPU_VALUES, .from = v};
+}
+
+static bool finish_acc(const xn_cpu_epilogue *e, int32_t o, xn_cpu_acc_kind kind, const void *from,
+                       const float *k, int32_t n, const xn_cpu_tail *tail) {
+    const xn_cpu_acc acc = {
+        .kind = kind, .from = from, .k = k, .factor = e->factor[o], .bias = e->bias[o]};
+    return e->kernels->finish(&acc, n, tail);
 }
 
 void xn_cpu_finish(const xn_cpu_epilogue *e, int32_t o, const float *v, int32_t n,
                    const xn_cpu_place *place) {
     const xn_cpu_tail tail = tail_of(e, o, place);
-    e->kernels->finish(v, n, &tail);
+    const xn_cpu_acc acc = values_from(v);
+    e->kernels->finish(&acc, n, &tail);
+}
+
+bool xn_cpu_finish_acc(const xn_cpu_epilogue *e, int32_t o, xn_cpu_acc_kind kind, const void *from,
+                       const float *k, int32_t n, const xn_cpu_place *place) {
+    const xn_cpu_tail tail = tail_of(e, o, place);
+    if (finish_acc(e, o, kind, from, k, n, &tail))
+        return true;
+    for (int32_t x = 0; place->words && x < n; x++)
+        place->words[x] &= ~place->bit;
+    return false;
+}
+
+bool xn_cpu_make_values(const xn_cpu_epilogue *e, int32_t o, xn_cpu_acc_kind kind, const void *from,
+                        const float *k, int32_t n, float *v) {
+    const xn_cpu_tail tail = {.datatype = XN_FP32, .real = v};
+    return finish_acc(e, o, kind, from, k, n, &tail);
 }
 
 void xn_cpu_finish_dots(const xn_cpu_epilogue *e, int32_t o, const int32_t *acc, int32_t n,
                         const xn_cpu_place *place) {
     float values[CHUNK];
+    const xn_cpu_acc made = values_from(values);
     xn_cpu_tail tail = tail_of(e, o, place);
     if (place->real != acc)
         memcpy(place->real, acc, (size_t)n * sizeof *acc);
@@ -98,6 +132,6 @@ void xn_cpu_finish_dots(const xn_cpu_epilogue *e, int32_t o, const int32_t *acc,
             values[i] = (float)acc[x + i];
         tail.signs = place->signs ? place->signs + x : NULL;
         tail.words = place->words ? place->words + x : NULL;
-        e->kernels->finish(values, part, &tail);
+        e->kernels->finish(&made, part, &tail);
     }
 }

@@ -9,9 +9,10 @@
  * here, and with it every v. All of this is of one element and its channel: what its neighbours
  * are, and which path computes it, makes no difference.
  *
- * A path computes v with its own kernels or with values_i32 and values_f32, all of the operations
- * above (vectors.h). Where the epilogue is plain, v is the output. Otherwise xn_cpu_finish does the
- * rest: residual, activation, stores of reals and of signs. */
+ * A path computes v with its own kernels, or xn_cpu_finish_acc does, all by the operations above
+ * (vectors.h). Where the epilogue is plain, v is the output. Otherwise xn_cpu_finish, or
+ * xn_cpu_finish_acc in the same pass, does the rest: residual, activation, stores of reals and of
+ * signs. */
 #ifndef XN_CPU_EPILOGUE_H
 #define XN_CPU_EPILOGUE_H
 
@@ -46,6 +47,7 @@ typedef struct xn_cpu_place {
     uint8_t *signs;  /* a byte each; or NULL */
     uint32_t *words; /* or `bit` of a word each; or NULL */
     uint32_t bit;
+    bool past_caches; /* where the epilogue is plain; real is aligned to a line */
 } xn_cpu_place;
 
 /* Whether this backend has such an epilogue. */
@@ -85,6 +87,13 @@ xn_cpu_place xn_cpu_place_of(const xn_conv *conv, const xn_cpu_image *image, int
 /* n values of channel o to their place. */
 void xn_cpu_finish(const xn_cpu_epilogue *epilogue, int32_t o, const float *v, int32_t n,
                    const xn_cpu_place *place);
+/* Of sums or dots, with the channel's factor and bias. False where a v is not finite: then all is
+ * to be written again, of values; no word has its bit. */
+bool xn_cpu_finish_acc(const xn_cpu_epilogue *epilogue, int32_t o, xn_cpu_acc_kind kind,
+                       const void *from, const float *k, int32_t n, const xn_cpu_place *place);
+/* v alone, by the same operations. False where one is not finite. */
+bool xn_cpu_make_values(const xn_cpu_epilogue *epilogue, int32_t o, xn_cpu_acc_kind kind,
+                        const void *from, const float *k, int32_t n, float *v);
 /* Where the output is dots. */
 void xn_cpu_finish_dots(const xn_cpu_epilogue *epilogue, int32_t o, const int32_t *acc, int32_t n,
                         const xn_cpu_place *place);

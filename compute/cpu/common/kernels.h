@@ -21,7 +21,18 @@ typedef struct xn_cpu_tail {
     uint8_t *signs;  /* a byte each, 0 or 1; or NULL */
     uint32_t *words; /* or `bit` of a word each, set where the sign is 1; or NULL */
     uint32_t bit;
+    bool past_caches; /* what is fp32 values alone: real is aligned to a line */
 } xn_cpu_tail;
+
+/* What values v of one output channel are made of: they are there; or v = acc * factor * k + bias
+ * of sums (float) or of dots (int32), which alone have k, and where it is NULL it is 1. */
+typedef enum { XN_CPU_VALUES, XN_CPU_SUMS, XN_CPU_DOTS } xn_cpu_acc_kind;
+typedef struct xn_cpu_acc {
+    xn_cpu_acc_kind kind;
+    const void *from;
+    const float *k;
+    float factor, bias;
+} xn_cpu_acc;
 
 typedef struct xn_cpu_kernels {
     bool (*all_finite)(const float *values, int32_t n);
@@ -32,13 +43,8 @@ typedef struct xn_cpu_kernels {
     void (*add_floats)(const float *src, int32_t stride, int32_t n, float *acc);
     /* to[x] = src[x * stride]. */
     void (*copy_strided)(const float *src, int32_t stride, int32_t n, float *to);
-    /* v[x] = acc[x] * factor * k[x] + bias; k NULL is 1. False where one is not finite. v is none
-     * of the others. */
-    bool (*values_i32)(const int32_t *acc, const float *k, float factor, float bias, int32_t n,
-                       float *v);
-    bool (*values_f32)(const float *acc, float factor, float bias, int32_t n, float *v);
-    /* What it writes is nowhere that it reads. */
-    void (*finish)(const float *v, int32_t n, const xn_cpu_tail *tail);
+    /* What it writes is nowhere that it reads. False where a v that it has made is not finite. */
+    bool (*finish)(const xn_cpu_acc *acc, int32_t n, const xn_cpu_tail *tail);
     /* words[x] bit c = signs[c * pitch + x], c < channels <= 32; other bits 0. */
     void (*join_signs)(const uint8_t *signs, size_t pitch, int32_t channels, int32_t n,
                        uint32_t *words);

@@ -16,6 +16,11 @@
 
 #include <float.h>
 
+#ifndef STREAM
+#define STREAM(to, v) memcpy(to, &(v), sizeof(v))
+#define FLUSH() ((void)0)
+#endif
+
 /* Without them the last vector of a row has some of the one before again. */
 #ifdef STORE_FIRST
 enum { MASKS = true };
@@ -90,48 +95,6 @@ INLINE void store_first(vector_f32 y, int32_t n, const bool whole, float *to) {
 #else
         memcpy(to, &y, (size_t)n * sizeof *to);
 #endif
-}
-
-/* ---- values ---- */
-
-/* n values, a vector at most, from x on. Of dots (int32), or of sums (float); k: NULL, or as many.
- * Which of them is known to the compiler. */
-INLINE void values_vector(const void *from, const bool dots, const float *k, float factor,
-                          float bias, int32_t x, int32_t n, const bool whole, float *v,
-                          vector_u32 *odd) {
-    const vector_f32 loaded = load_first((const float *)from + x, n, whole);
-    const vector_f32 acc = dots ? __builtin_convertvector((vector_i32)loaded, vector_f32) : loaded;
-    vector_f32 value;
-    if (k)
-        value = value_with_k(acc, factor, load_first(k + x, n, whole), bias);
-    else
-        value = value_of(acc, factor, bias);
-    note_value(odd, value);
-    store_first(value, n, whole, v + x);
-}
-
-INLINE bool values(const void *from, const bool dots, const float *k, float factor, float bias,
-                   int32_t n, float *v) {
-    vector_u32 odd = {0};
-    int32_t x = 0;
-    for (; x + LANES <= n; x += LANES)
-        values_vector(from, dots, k, factor, bias, x, LANES, true, v, &odd);
-    if (x < n && n >= LANES && !MASKS)
-        values_vector(from, dots, k, factor, bias, n - LANES, LANES, true, v, &odd);
-    else if (x < n) /* the lanes past the end are 0 * factor * 0 + bias */
-        values_vector(from, dots, k, factor, bias, x, n - x, false, v, &odd);
-    return are_finite(odd);
-}
-
-static bool values_i32(const int32_t *acc, const float *k, float factor, float bias, int32_t n,
-                       float *v) {
-    if (k)
-        return values(acc, true, k, factor, bias, n, v);
-    return values(acc, true, NULL, factor, bias, n, v);
-}
-
-static bool values_f32(const float *acc, float factor, float bias, int32_t n, float *v) {
-    return values(acc, false, NULL, factor, bias, n, v);
 }
 
 /* ---- binary16 ---- */
@@ -216,47 +179,118 @@ INLINE vector_f32 activated(const xn_cpu_activation *a, vector_f32 y) {
     return y;
 }
 
-INLINE void store_signs(const xn_cpu_tail *t, vector_f32 y, int32_t at, int32_t n,
+/* bytes: there may be signs, or no words. */
+INLINE void store_signs(const xn_cpu_tail *t, vector_f32 y, int32_t at, int32_t n, const bool bytes,
                         const bool whole) {
     const vector_i32 mask = y + t->shift >= 0.0f;
-    if (t->words) {
+    if (!bytes || t->words) {
         float *words = (float *)(void *)(t->words + at);
         const vector_u32 before = (vector_u32)load_first(words, n, whole);
         store_first((vector_f32)(before | ((vector_u32)mask & t->bit)), n, whole, words);
     }
-    if (t->signs && whole)
+    if (bytes && t->signs && whole)
         *(loose_bytes *)(t->signs + at) = __builtin_convertvector(mask & 1, lane_bytes);
-    for (int32_t l = 0; t->signs && !whole && l < n; l++)
+    for (int32_t l = 0; bytes && t->signs && !whole && l < n; l++)
         t->signs[at + l] = (uint8_t)(mask[l] & 1);
 }
 
+/* What is common to the vectors of a row, known to the compiler: values are all there is, or go
+ * past the caches; a layer that adds what is of its own datatype and makes words; anything. */
+typedef enum { PLAIN, PAST_CACHES, LAYER_FP32, LAYER_FP16, ANY } tail_way;
+
+static tail_way way_of(const xn_cpu_tail *t) {
+    if (t->activation.kind != XN_ACTIVATION_NONE || t->signs)
+        return ANY;
+    if (t->residual && t->words && t->residual_datatype == t->datatype)
+        return t->datatype == XN_FP32 ? LAYER_FP32 : LAYER_FP16;
+    if (t->residual || t->words || t->datatype != XN_FP32)
+        return ANY;
+    return t->past_caches ? PAST_CACHES : PLAIN;
+}
+
 /* n values, a vector at most, from `at` on. */
-INLINE void finish_vector(const float *v, int32_t at, int32_t n, const xn_cpu_tail *t,
-                          const bool whole) {
-    vector_f32 y = load_first(v + at, n, whole);
-    if (t->residual && t->residual_datatype == XN_FP16)
-        y += load_half((const uint16_t *)t->residual + at, n, whole);
-    else if (t->residual)
-        y += load_first((const float *)t->residual + at, n, whole);
-    y = activated(&t->activation, y);
-    if (t->datatype == XN_FP32)
+INLINE vector_f32 values_of(const xn_cpu_acc *a, int32_t at, int32_t n, const xn_cpu_acc_kind kind,
+                            const bool with_k, const bool whole, vector_u32 *odd) {
+    const vector_f32 loaded = load_first((const float *)a->from + at, n, whole);
+    vector_f32 v = loaded;
+    if (kind == XN_CPU_VALUES)
+        return v;
+    if (kind == XN_CPU_DOTS)
+        v = __builtin_convertvector((vector_i32)loaded, vector_f32);
+    v = with_k ? value_with_k(v, a->factor, load_first(a->k + at, n, whole), a->bias)
+               : value_of(v, a->factor, a->bias);
+    note_value(odd, v);
+    return v;
+}
+
+INLINE void store_reals(const xn_cpu_tail *t, vector_f32 y, int32_t at, int32_t n,
+                        const tail_way way, const bool whole) {
+    if (way == PAST_CACHES && whole)
+        STREAM((float *)t->real + at, y);
+    else if (way != LAYER_FP16 && (way != ANY || t->datatype == XN_FP32))
         store_first(y, n, whole, (float *)t->real + at);
-    else if (t->datatype == XN_FP16)
+    else if (way == LAYER_FP16 || t->datatype == XN_FP16)
         store_half(y, n, whole, (uint16_t *)t->real + at);
     else if (t->datatype == XN_INT32)
         store_i32(y, n, (int32_t *)t->real + at);
-    store_signs(t, y, at, n, whole);
 }
 
-static void finish(const float *v, int32_t n, const xn_cpu_tail *given) {
-    const xn_cpu_tail t = *given; /* no store can change it */
+INLINE void finish_vector(vector_f32 y, int32_t at, int32_t n, const xn_cpu_tail *t,
+                          const tail_way way, const bool whole) {
+    const bool any = way == ANY;
+    if (way == LAYER_FP16 || (any && t->residual && t->residual_datatype == XN_FP16))
+        y += load_half((const uint16_t *)t->residual + at, n, whole);
+    else if (way == LAYER_FP32 || (any && t->residual))
+        y += load_first((const float *)t->residual + at, n, whole);
+    if (any)
+        y = activated(&t->activation, y);
+    store_reals(t, y, at, n, way, whole);
+    if (any || way == LAYER_FP32 || way == LAYER_FP16)
+        store_signs(t, y, at, n, any, whole);
+}
+
+INLINE bool finish_by(const xn_cpu_acc *given, int32_t n, const xn_cpu_tail *tail,
+                      const xn_cpu_acc_kind kind, const bool with_k, const tail_way way) {
+    const xn_cpu_acc a = *given;
+    const xn_cpu_tail t = *tail; /* no store can change them */
+    vector_u32 odd = {0};
     int32_t at = 0;
     for (; at + LANES <= n; at += LANES)
-        finish_vector(v, at, LANES, &t, true);
-    if (at < n && n >= LANES && !MASKS) /* some of them again, which changes nothing */
-        finish_vector(v, n - LANES, LANES, &t, true);
-    else if (at < n)
-        finish_vector(v, at, n - at, &t, false);
+        finish_vector(values_of(&a, at, LANES, kind, with_k, true, &odd), at, LANES, &t, way, true);
+    if (at < n && n >= LANES && !MASKS) { /* some of them again, which changes nothing */
+        at = n - LANES;
+        finish_vector(values_of(&a, at, LANES, kind, with_k, true, &odd), at, LANES, &t,
+                      way == PAST_CACHES ? PLAIN : way, true);
+    } else if (at < n) { /* the lanes past the end are 0 * factor * 0 + bias */
+        finish_vector(values_of(&a, at, n - at, kind, with_k, false, &odd), at, n - at, &t, way,
+                      false);
+    }
+    return are_finite(odd);
+}
+
+INLINE bool finish_of(const xn_cpu_acc *a, int32_t n, const xn_cpu_tail *t,
+                      const xn_cpu_acc_kind kind, const bool with_k) {
+    switch (way_of(t)) {
+    case PLAIN:
+        return finish_by(a, n, t, kind, with_k, PLAIN);
+    case PAST_CACHES:
+        return finish_by(a, n, t, kind, with_k, PAST_CACHES);
+    case LAYER_FP32:
+        return finish_by(a, n, t, kind, with_k, LAYER_FP32);
+    case LAYER_FP16:
+        return finish_by(a, n, t, kind, with_k, LAYER_FP16);
+    default:
+        return finish_by(a, n, t, kind, with_k, ANY);
+    }
+}
+
+static bool finish(const xn_cpu_acc *a, int32_t n, const xn_cpu_tail *tail) {
+    if (a->kind == XN_CPU_VALUES)
+        return finish_of(a, n, tail, XN_CPU_VALUES, false);
+    if (a->kind == XN_CPU_SUMS)
+        return finish_of(a, n, tail, XN_CPU_SUMS, false);
+    return a->k ? finish_of(a, n, tail, XN_CPU_DOTS, true)
+                : finish_of(a, n, tail, XN_CPU_DOTS, false);
 }
 
 /* Eight channels at a time: words are then loaded and stored once for them. */
@@ -280,11 +314,6 @@ static void join_signs(const uint8_t *signs, size_t pitch, int32_t channels, int
 }
 
 /* ---- past the caches ---- */
-
-#ifndef STREAM
-#define STREAM(to, v) memcpy(to, &(v), sizeof(v))
-#define FLUSH() ((void)0)
-#endif
 
 static void copy(const void *from, size_t bytes, void *to) {
     const unsigned char *source = from, *end = source + bytes;
@@ -311,8 +340,6 @@ const xn_cpu_kernels KERNELS = {
     .add_strided = add_strided,
     .add_floats = add_floats,
     .copy_strided = copy_strided,
-    .values_i32 = values_i32,
-    .values_f32 = values_f32,
     .finish = finish,
     .join_signs = join_signs,
     .from_fp16 = from_fp16,

@@ -20,6 +20,7 @@
 
 typedef uint8_t vector_u8 __attribute__((vector_size(VECTOR_BYTES)));
 typedef int8_t vector_i8 __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint16_t vector_u16 __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t vector_u32 __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vector_i32 __attribute__((vector_size(VECTOR_BYTES)));
 typedef float vector_f32 __attribute__((vector_size(VECTOR_BYTES)));

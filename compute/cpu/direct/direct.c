@@ -273,9 +273,8 @@ static void make_values(const unit *u, int32_t o, int32_t y, int32_t rows, const
     if (acc) {
         acc += (y - u->y) * j->state->rows.pitch;
         for (int32_t r = 0; r < rows; r++, acc += j->state->rows.pitch)
-            finite &=
-                epilogue->kernels->values_f32(acc, epilogue->factor[o], epilogue->bias[o],
-                                              conv->out_width, v + (int64_t)r * conv->out_width);
+            finite &= xn_cpu_make_values(epilogue, o, XN_CPU_SUMS, acc, NULL, conv->out_width,
+                                         v + (int64_t)r * conv->out_width);
     } else {
         const float *from = (const float *)(const void *)u->image->input +
                             (int64_t)u->group * conv->group_channels * conv->height * conv->width;

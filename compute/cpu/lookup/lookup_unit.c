@@ -279,7 +279,7 @@ static void make_values(xn_cpu_lookup_unit *w, const band_row *row,
                         float *v) {
     const int32_t *acc = dots_of(w, row, outputs, o);
     const float *sums = sums_under(w, row, shared);
-    if (!w->common->values_i32(acc, sums, outputs->factor, outputs->bias, w->n, v))
+    if (!xn_cpu_make_values(w->epilogue, o, XN_CPU_DOTS, acc, sums, w->n, v))
         xn_cpu_values_again(w->epilogue, o, acc, sums, exact_under(w, row, shared), w->n, v);
 }
 

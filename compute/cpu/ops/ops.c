@@ -145,13 +145,10 @@ void xn_cpu_ops_end(const xn_cpu_ops_unit *u) {
 }
 
 /* v = acc * factor + bias, in double where that is not finite. */
-static const float *values_of(const xn_cpu_ops_unit *u, int32_t c, const float *acc) {
+static const float *values_again(const xn_cpu_ops_unit *u, int32_t c, const float *acc) {
     const xn_cpu_epilogue *e = &u->j->run->epilogue;
     float *v = xn_cpu_ops_own(u, XN_CPU_OPS_VALUES);
-    if (!u->j->linear)
-        return acc;
-    if (e->kernels->values_f32(acc, e->factor[c], e->bias[c], u->out_n, v))
-        return v;
+    xn_cpu_make_values(e, c, XN_CPU_SUMS, acc, NULL, u->out_n, v);
     for (int32_t x = 0; x < u->out_n; x++)
         if (!isfinite(v[x]))
             v[x] = xn_cpu_value_again(e->conv, e->weights, c, (double)acc[x]);
@@ -165,7 +162,10 @@ void xn_cpu_ops_emit(const xn_cpu_ops_unit *u, int32_t c, const float *acc) {
         place.words = xn_cpu_ops_own(u, XN_CPU_OPS_WORDS);
         place.bit = (uint32_t)1 << (c - u->first);
     }
-    xn_cpu_finish(e, c, values_of(u, c, acc), u->out_n, &place);
+    if (!u->j->linear)
+        xn_cpu_finish(e, c, acc, u->out_n, &place);
+    else if (!xn_cpu_finish_acc(e, c, XN_CPU_SUMS, acc, NULL, u->out_n, &place))
+        xn_cpu_finish(e, c, values_again(u, c, acc), u->out_n, &place);
 }
 
 /* ---- a run ---- */

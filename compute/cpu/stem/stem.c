@@ -65,16 +65,19 @@ static int16_t half_of(int32_t m, int32_t part, int32_t parts) {
     return (int16_t)(part ? (m - first) / half : first);
 }
 
-/* Writes term `at` of part `part`; size: the terms of a part. */
+/* Writes part `part` of m, the term `at` of filter o. pitch, filters: in whole units. */
 static void put(xn_cpu_stem_packing packing, const xn_planes *planes, int32_t m, int32_t part,
-                size_t size, size_t at, void *to) {
+                size_t pitch, size_t filters, size_t o, size_t at, void *to) {
     static const uint8_t order[WORD] = {0, 2, 1, 3};
-    const size_t begin = (size_t)part * size;
-    if (packing == XN_CPU_STEM_BYTES)
-        ((int8_t *)to)[begin + at] = (int8_t)xn_plane_digit(m, part, planes->count);
-    else
-        ((int16_t *)to)[begin + at / WORD * WORD + order[at % WORD]] =
-            half_of(m, part, planes->count - 1);
+    const size_t parts = (size_t)planes->count - 1, some = XN_CPU_STEM_TOGETHER;
+    if (packing == XN_CPU_STEM_BYTES) {
+        ((int8_t *)to)[((size_t)part * filters + o) * pitch + at] =
+            (int8_t)xn_plane_digit(m, part, planes->count);
+        return;
+    }
+    const size_t word = (o / some * pitch / WORD + at / WORD) * some + o % some;
+    ((int16_t *)to)[(word * parts + (size_t)part) * WORD + order[at % WORD]] =
+        half_of(m, part, planes->count - 1);
 }
 
 static void *make(const xn_prepared *prepared, int variant) {
@@ -84,15 +87,15 @@ static void *make(const xn_prepared *prepared, int variant) {
     const int32_t tap_words = (int32_t)xn_cpu_div_up(tap_bytes, WORD);
     const int32_t parts = planes->count - (packing == XN_CPU_STEM_HALVES);
     const size_t pitch = (size_t)xn_cpu_stem_pitch(planes->kernel_h * tap_words) * WORD;
-    const size_t size = pitch * (size_t)in_units(prepared->out_channels);
+    const size_t filters = (size_t)in_units(prepared->out_channels);
     const size_t bytes = packing == XN_CPU_STEM_BYTES ? sizeof(int8_t) : sizeof(int16_t);
-    unsigned char *to = xn_mem_zalloc((size_t)parts * size, bytes);
+    unsigned char *to = xn_mem_zalloc((size_t)parts * filters, pitch * bytes);
     const int32_t *m = planes->weight;
     for (int32_t n = 0; to && n < prepared->out_channels * planes->terms; n++, m++) {
         const int32_t o = n / planes->terms, term = n % planes->terms;
         const size_t at = (size_t)(term / tap_bytes * tap_words * WORD + term % tap_bytes);
         for (int32_t part = 0; part < parts; part++)
-            put(packing, planes, *m, part, size, (size_t)o * pitch + at, to);
+            put(packing, planes, *m, part, pitch, filters, (size_t)o, at, to);
     }
     return to;
 }

@@ -7,7 +7,7 @@
     ((c) + ((a)&0xffff) * ((vector_i32)((vector_u32)(b) << 16) >> 16) + ((a) >> 16) * ((b) >> 16))
 #endif
 
-enum { TILE_FILTERS = 2, TILE_VECTORS = 2, MOST_PARTS = 2 };
+enum { TILE_FILTERS = XN_CPU_STEM_TOGETHER, TILE_VECTORS = 2, MOST_PARTS = 2 };
 
 INLINE vector_i32 pair_of(const int32_t *at) {
     return *at - (vector_i32){0};
@@ -15,28 +15,31 @@ INLINE vector_i32 pair_of(const int32_t *at) {
 
 INLINE void multiply_tile(const xn_cpu_stem_product *p, int32_t filter, int32_t column,
                           const int vectors, const int parts, float *sums) {
-    const int32_t pitch = xn_cpu_stem_pitch(p->count);
-    const int32_t *weights = (const int32_t *)p->weights + (int64_t)filter * pitch * 2;
+    const int64_t row = (int64_t)xn_cpu_stem_pitch(p->count) * 2 * parts;
+    const int32_t *weights = (const int32_t *)p->weights + filter * row;
     const uint32_t *words = p->words + column;
     vector_i32 acc[TILE_FILTERS][MOST_PARTS][TILE_VECTORS] = {0};
-    for (int32_t k = 0; k < p->count; k++, words += p->columns, weights += 2) {
+    vector_u32 even_bytes = 0x00ff00ffu - (vector_u32){0};
+    for (int32_t k = 0; k < p->count; k++, words += p->columns) {
+        __asm__("" : "+m"(even_bytes)); /* in memory: else a sum is there, and waits for it */
         vector_i32 even[TILE_VECTORS], odd[TILE_VECTORS];
         UNROLLED
         for (int n = 0; n < vectors; n++) {
             const vector_u32 bytes = *(const loose_u32 *)(words + n * LANES);
-            even[n] = (vector_i32)(bytes & 0x00ff00ffu);
-            odd[n] = (vector_i32)(bytes >> 8 & 0x00ff00ffu);
+            even[n] = (vector_i32)(bytes & even_bytes);
+            odd[n] = (vector_i32)((vector_u16)bytes >> 8);
         }
         UNROLLED
         for (int f = 0; f < TILE_FILTERS; f++)
             UNROLLED
         for (int part = 0; part < parts; part++) {
-            const int32_t *w = weights + ((int64_t)part * p->filters + f) * pitch * 2;
-            const vector_i32 first = pair_of(w), second = pair_of(w + 1);
             UNROLLED
-            for (int n = 0; n < vectors; n++) {
-                acc[f][part][n] = MULTIPLY_PAIRS(even[n], first, acc[f][part][n]);
-                acc[f][part][n] = MULTIPLY_PAIRS(odd[n], second, acc[f][part][n]);
+            for (int half = 0; half < 2; half++) {
+                const vector_i32 pair = pair_of(weights++);
+                UNROLLED
+                for (int n = 0; n < vectors; n++)
+                    acc[f][part][n] =
+                        MULTIPLY_PAIRS(half ? odd[n] : even[n], pair, acc[f][part][n]);
             }
         }
     }

@@ -2,7 +2,7 @@
  * their arguments, whose results are the same bits on all.
  *
  *   words    the bytes under each output, 4 terms a word: [count][columns]
- *   weights  [part][filters][words][4 terms], in one of two packings
+ *   weights  in one of two packings
  *   sums     fp32 of the exact sum of m * u, rounded once: [filters][columns] */
 #ifndef XN_CPU_STEM_KERNELS_H
 #define XN_CPU_STEM_KERNELS_H
@@ -10,18 +10,19 @@
 #include <stdint.h>
 
 enum {
-    XN_CPU_STEM_UNIT = 16, /* columns, filters and words of a filter come in multiples of that */
+    XN_CPU_STEM_UNIT = 16,    /* columns, filters and words of a filter come in multiples of that */
+    XN_CPU_STEM_TOGETHER = 2, /* filters of a tile of halves */
     XN_CPU_STEM_HALF = 2048,
     XN_CPU_STEM_LOW = 1 << 14, /* a sum is high * that + low (stem_body.h) */
 };
 
 /* How the weights m of 15 or 22 bits (xn_planes.h) lie. */
 typedef enum {
-    /* int16: m itself, or two of them, m = second * XN_CPU_STEM_HALF + first. The terms of a word
-     * are in the order 0, 2, 1, 3: the even bytes of a word meet one pair, the odd ones the other.
-     */
+    /* int16 [filters / TOGETHER][words][TOGETHER][part][4 terms]: m itself, or two of them,
+     * m = second * XN_CPU_STEM_HALF + first. The terms of a word are in the order 0, 2, 1, 3: the
+     * even bytes of a word meet one pair, the odd ones the other. */
     XN_CPU_STEM_HALVES,
-    /* int8: the planes of xn_planes.h. */
+    /* int8 [plane][filters][words][4 terms]: the planes of xn_planes.h. */
     XN_CPU_STEM_BYTES,
     XN_CPU_STEM_PACKINGS
 } xn_cpu_stem_packing;

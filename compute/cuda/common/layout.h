@@ -8,6 +8,8 @@
  *   fields       fields[O][KH][row words]      channels of tap j from bit j * field on, then 0
  *   wide filters wide[chunks/2][rows/8][2][8][4] two chunks, of 8 filters at a time
  *   lines filters lines_filters[chunks/2][rows/8][2][8][4] likewise, in the order of filters
+ *   stage filters stage[O/32][steps][2][32][4] filters of 3x3 as operands of mma.sync: of each
+ *                step's 256 bits two tiles of 16 filters, a lane's 4 blocks together
  *   wide prefix  wide_prefix[(KH+1)*(KW+1)][O] the numbers of prefix
  *   lines        lines[N*G][units][plane][4]   activations with their borders (xn_cuda_padded)
  *
@@ -90,6 +92,30 @@ XN_HD int64_t xn_cuda_wgmma_word(int64_t chunk, int64_t row, int64_t rows) {
  * with thread t of a quad, is filter 8t + 2j + e: a thread has 8 neighbours. */
 XN_HD int64_t xn_cuda_wgmma_row(int32_t filter) {
     return (filter & ~31) + (filter >> 1 & 3) * 8 + (filter >> 3 & 3) * 2 + (filter & 1);
+}
+
+/* Steps of a 3x3 filter of so many words a tap, 2, 4, 8 or 16 (fused_stage.h). A step is 4 taps of
+ * 2 words, 2 of 4, one of 8 or half of one of 16. */
+XN_HD int32_t xn_cuda_stage_steps(int32_t tap_words) {
+    return (9 * tap_words + XN_CUDA_STEP_WORDS - 1) / XN_CUDA_STEP_WORDS;
+}
+XN_HD int64_t xn_cuda_stage_row_words(int32_t tap_words) {
+    const bool some = tap_words == 2 || tap_words == 4 || tap_words == 8 || tap_words == 16;
+    return some ? (int64_t)xn_cuda_stage_steps(tap_words) * XN_CUDA_STEP_WORDS : 0;
+}
+
+/* Where word `at` of a filter lies. Blocks q and q + 4 of a step are with lanes q: words q and q +
+ * 4 of it, but of 2 words a tap those of tap q, and of the last tap, whose step has 128 bits, words
+ * 0 and 1 with lanes 0 and 1. Lane 4 g + q has filters 4 g .. 4 g + 3 of each 32: rows g and g + 8
+ * of tile 0, then of tile 1. */
+XN_HD int64_t xn_cuda_stage_word(int32_t filter, int32_t at, int32_t tap_words) {
+    const int32_t step = at / XN_CUDA_STEP_WORDS, n = at % XN_CUDA_STEP_WORDS;
+    const bool pairs = tap_words == 2 && step < 2;
+    const int32_t q = pairs ? n / 2 : n % 4, half = pairs ? n % 2 : n / 4;
+    const int32_t lane = filter % 32 / 4 * 4 + q, tile = filter % 4 / 2;
+    const int64_t operand =
+        ((int64_t)(filter / 32) * xn_cuda_stage_steps(tap_words) + step) * 2 + tile;
+    return (operand * 32 + lane) * 4 + half * 2 + filter % 2;
 }
 
 /* Activations as warp_specialised.cu reads them: 16 bytes a position and unit. A position has 128

@@ -204,12 +204,12 @@ int xn_cuda_stage_layers(const xn_enqueued *first) {
 
 static bool set_stage_layer(const xn_enqueued *step, xn_cuda_stage_layer *layer) {
     const xn_epilogue_args e = xn_cuda_epilogue_args(&step->plan->step, step->prepared, &step->io);
-    layer->rows = (const uint32_t *)xn_cuda_part_of(step->prepared, XN_CUDA_PART_ROWS);
+    layer->filters = (const uint32_t *)xn_cuda_part_of(step->prepared, XN_CUDA_PART_STAGE);
     layer->prefix = (const int32_t *)xn_cuda_part_of(step->prepared, XN_CUDA_PART_PREFIX_BY_TAP);
     layer->factor = e.factor;
     layer->bias = e.bias;
     layer->shift = e.shift;
-    return layer->rows && layer->prefix;
+    return layer->filters && layer->prefix;
 }
 
 xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, xn_error *error) {

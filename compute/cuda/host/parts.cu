@@ -151,6 +151,18 @@ static void fill_specialised(const xn_weights *w, void *out) {
         fill_wgmma(w, xn_cuda_padded_chunk, o, o, (uint32_t *)out);
 }
 
+/* Of filters that fused_stage.cu takes; 0 words of others. */
+static bool stage_bytes(const xn_weights *w, size_t *bytes) {
+    return filters_times(w, xn_cuda_stage_row_words(w->words), sizeof(uint32_t), bytes);
+}
+
+static void fill_stage(const xn_weights *w, void *out) {
+    const int64_t row = xn_cuda_stage_row_words(w->words);
+    for (int64_t o = 0; row && o < w->out_channels; o++)
+        for (int32_t at = 0; at < 9 * w->words; at++)
+            ((uint32_t *)out)[xn_cuda_stage_word((int32_t)o, at, w->words)] = bits_of(w, o)[at];
+}
+
 /* ---- real weights ---- */
 
 static bool reals_bytes(const xn_weights *w, size_t *bytes) {
@@ -278,6 +290,7 @@ static const kind kinds[] = {
     {fields_bytes, fill_fields},           /* XN_CUDA_PART_FIELDS */
     {wgmma_bytes, fill_stationary},        /* XN_CUDA_PART_STATIONARY */
     {wgmma_bytes, fill_specialised},       /* XN_CUDA_PART_SPECIALISED */
+    {stage_bytes, fill_stage},             /* XN_CUDA_PART_STAGE */
     {reals_bytes, fill_reals},             /* XN_CUDA_PART_REALS */
     {exponents_bytes, fill_exponents},     /* XN_CUDA_PART_EXPONENTS */
     {stem_bytes, fill_stem},               /* XN_CUDA_PART_STEM */

@@ -4,10 +4,11 @@
  * would be too few blocks for the chip. Copies to shared memory are one step of STEP terms ahead:
  * of 16 bytes for 1x1 kernels that read whole planes, of 4 for other windows of fp32.
  *
- * Sums are the same whatever T is: fp32 over runs of RUN terms, added up in double. A run errs by
- * at most RUN * 2^-24 of its magnitudes, less than half of what xn_conv.h allows; shorter runs
- * spend more time on conversions to double. Values that are not finite are taken again in double
- * throughout. Taps outside the image are multiplied too, by the filler, so weights must be finite.
+ * Sums are the same whatever T is: fp32 over runs of RUN terms, added up in fp32 where there are at
+ * most RUNS of them, else in double. A run errs by at most RUN * 2^-24 of its magnitudes, less than
+ * half of what xn_conv.h allows, and additions of RUNS by as much. Values that are not finite are
+ * taken again in double throughout. Taps outside the image are multiplied too, by the filler, so
+ * weights must be finite.
  */
 #include "real_gemm.h"
 
@@ -15,7 +16,7 @@
 #include "launch.cuh"
 #include "ptx.cuh"
 
-enum { THREADS = 128, STEP = 16, RUN = 4 * STEP };
+enum { THREADS = 128, STEP = 16, RUN = 4 * STEP, RUNS = 64 };
 
 struct gemm_args {
     xn_conv conv;
@@ -268,8 +269,8 @@ __device__ __forceinline__ void multiply(const gemm_shared<T> &s, int32_t at, in
 }
 
 /* Adds a run's sums and starts the next run. */
-template <int T>
-__device__ __forceinline__ void end_run(float (&run)[T][T], double (&total)[T][T]) {
+template <int T, typename Total>
+__device__ __forceinline__ void end_run(float (&run)[T][T], Total (&total)[T][T]) {
 #pragma unroll
     for (int i = 0; i < T; i++)
 #pragma unroll
@@ -302,19 +303,19 @@ __device__ __noinline__ float value_again(const gemm_args &a, int32_t group, int
 }
 
 /* The tile's values, from a thread's sums. */
-template <int T>
+template <int T, typename Total>
 __device__ __forceinline__ void put_values(const gemm_args &a, const gemm_place &at,
-                                           const double (&total)[T][T], gemm_shared<T> &s) {
+                                           const Total (&total)[T][T], gemm_shared<T> &s) {
 #pragma unroll
     for (int i = 0; i < T; i++) {
         const int32_t m = filter_at<T>(i);
-        const int64_t o = at.filter + min(m, at.live - 1);
+        const xn_filter f = xn_filter_of(a.out, at.filter + min(m, at.live - 1));
 #pragma unroll
         for (int j = 0; j < T; j += 4) {
             float v[4];
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                v[e] = xn_value_again(a.out, o, total[i][j + e], 1.0);
+                v[e] = xn_value((float)total[i][j + e], 1.0f, f);
             xn_store(&s.values[m][pixel_at<T>(j)], v);
         }
     }
@@ -413,9 +414,9 @@ __device__ __forceinline__ gemm_place place_of(const gemm_args &a) {
     return at;
 }
 
-template <int T>
+template <int T, typename Total>
 __device__ __forceinline__ void sum_up(const gemm_args &a, const gemm_place &at, gemm_shared<T> &s,
-                                       double (&total)[T][T]) {
+                                       Total (&total)[T][T]) {
     const int32_t steps = (a.terms - 1) / STEP + 1;
     const gemm_pixel own = pixel_of(a, at.n0 + own_pixel<T>(a));
     const int64_t start = group_start(a, own, at.group);
@@ -444,21 +445,21 @@ __device__ __forceinline__ void sum_up(const gemm_args &a, const gemm_place &at,
                 filters.store(a, s, step + 1, part);
         }
         if (step % (RUN / STEP) == RUN / STEP - 1 || !more)
-            end_run<T>(run, total);
+            end_run(run, total);
     }
 }
 
-template <int T, int BLOCKS>
+template <int T, typename Total, int BLOCKS>
 __global__ void __launch_bounds__(THREADS, BLOCKS)
     real_gemm_kernel(const __grid_constant__ gemm_args a) {
     __shared__ __align__(16) gemm_shared<T> s;
     const gemm_place at = place_of<T>(a);
-    double total[T][T] = {};
+    Total total[T][T] = {};
     xn_let_next_kernel_start();
     xn_wait_for_previous_kernel();
-    sum_up<T>(a, at, s, total);
+    sum_up(a, at, s, total);
     __syncthreads();
-    put_values<T>(a, at, total, s);
+    put_values(a, at, total, s);
     __syncthreads();
     if (a.vectors)
         write_rows<T, 4>(a, at, s);
@@ -476,6 +477,12 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 static int64_t blocks_of(const xn_conv *c, int64_t images, int32_t m, int32_t n) {
     const int64_t pixels = images * c->out_height * c->out_width;
     return ((c->group_out_channels - 1) / m + 1) * ((pixels - 1) / n + 1);
+}
+
+static void (*kernel_of(bool large, bool few))(const gemm_args) {
+    if (large)
+        return few ? real_gemm_kernel<8, float, 2> : real_gemm_kernel<8, double, 2>;
+    return few ? real_gemm_kernel<4, float, 4> : real_gemm_kernel<4, double, 4>;
 }
 
 bool xn_cuda_real_gemm_fits(const xn_conv *c, int64_t images) {
@@ -523,13 +530,14 @@ cudaError_t xn_cuda_real_gemm_launch(const xn_conv *conv, int64_t images, int mu
     a.tiles_m = xn_fast_divisor_of((conv->group_out_channels - 1) / m + 1);
     const bool clears = conv->epilogue.bits && !xn_has_half_words(*conv);
     const cudaError_t e = clears ? xn_clear_bits(conv, images, epilogue, stream) : cudaSuccess;
-    return e != cudaSuccess
-               ? e
-               : xn_cuda_launch_with(large ? real_gemm_kernel<8, 2> : real_gemm_kernel<4, 4>, grid,
-                                     THREADS, 0, overlapped && !clears, stream, a);
+    return e != cudaSuccess ? e
+                            : xn_cuda_launch_with(kernel_of(large, a.terms <= RUNS * RUN), grid,
+                                                  THREADS, 0, overlapped && !clears, stream, a);
 }
 
 cudaError_t xn_cuda_real_gemm_load(void) {
-    const cudaError_t e = xn_cuda_load(real_gemm_kernel<8, 2>);
-    return e == cudaSuccess ? xn_cuda_load(real_gemm_kernel<4, 4>) : e;
+    cudaError_t e = cudaSuccess;
+    for (int n = 0; n < 4 && e == cudaSuccess; n++)
+        e = xn_cuda_load(kernel_of(n / 2, n % 2));
+    return e;
 }

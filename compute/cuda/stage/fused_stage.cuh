@@ -518,7 +518,7 @@ __global__ void __launch_bounds__(stage_shape<WORDS>::THREADS, 1)
     stage_filters<WORDS> filters;
     xn_let_next_kernel_start();
     block.fill_table(0);
-    filters.load(a.io.layer[0], block.filter_warp * 32);
+    filters.load(a.io.layer[0], block.filter_warp);
     block.clear();
     block.number_pixels();
     __syncthreads();
@@ -537,7 +537,7 @@ __global__ void __launch_bounds__(stage_shape<WORDS>::THREADS, 1)
             break;
         if (!SINGLE_TABLE)
             block.fill_table(layer + 1);
-        filters.load(a.io.layer[layer + 1], block.filter_warp * 32);
+        filters.load(a.io.layer[layer + 1], block.filter_warp);
         __syncthreads();
         if (SINGLE_TABLE)
             block.fill_table(layer + 1);

@@ -21,10 +21,10 @@ bool xn_cuda_stage_takes(const xn_step *step);
  * tensor is read. */
 int xn_cuda_stage_length(const xn_step *steps, int count, const int32_t *reads);
 
-/* A layer's parameters on the device: parts.h, XN_CUDA_PART_ROWS and PREFIX_BY_TAP; factor, bias
+/* A layer's parameters on the device: parts.h, XN_CUDA_PART_STAGE and PREFIX_BY_TAP; factor, bias
  * and shift as in xn_epilogue_args. */
 typedef struct xn_cuda_stage_layer {
-    const uint32_t *rows;
+    const uint32_t *filters;
     const int32_t *prefix;
     const float *factor, *bias, *shift;
 } xn_cuda_stage_layer;

@@ -46,11 +46,8 @@ struct stage_shape {
                 : WORDS == 4 ? 4
                              : 9 * WORDS / 8, /* of 256 bits */
         TAIL = WORDS < 8,                     /* and one of 128 */
-        ROW_WORDS = WORDS == 2   ? 24
-                    : WORDS == 4 ? 40
-                                 : 9 * WORDS,
-        TABLES = WORDS == 16 ? 1 : 2,   /* that a block holds */
-        TABLE_BYTES = CHANNELS * 4 + 32 /* of a row: two next to each other share no bank */
+        TABLES = WORDS == 16 ? 1 : 2,         /* that a block holds */
+        TABLE_BYTES = CHANNELS * 4 + 32       /* of a row: two next to each other share no bank */
     };
 };
 
@@ -106,51 +103,48 @@ template <int WORDS>
 struct stage_filters {
     typedef stage_shape<WORDS> shape;
     uint32_t a[shape::STEPS][2][4];
-    uint32_t tail[shape::TAIL ? 2 : 1][2];
+    uint32_t tail[2][2];
 
-    /* The words of step s that are a lane's blocks q and q + 4. */
-    static __device__ __forceinline__ int32_t word(int s, int half, int32_t q) {
-        return WORDS == 2   ? (4 * s + q) * 2 + half
-               : WORDS == 4 ? (2 * s + half) * 4 + q
-                            : s * 8 + half * 4 + q;
-    }
-
-    __device__ __forceinline__ void load(const xn_cuda_stage_layer &l, int32_t first) {
-        const int32_t q = (int32_t)threadIdx.x % 4;
-        const int32_t own = first + (int32_t)threadIdx.x % 32 / 4 * 4;
-        const uint32_t *rows = l.rows + (int64_t)own * shape::ROW_WORDS;
+    __device__ __forceinline__ void load(const xn_cuda_stage_layer &l, int32_t filter_warp) {
+        const uint4 *from = (const uint4 *)l.filters +
+                            filter_warp * (shape::STEPS + shape::TAIL) * 64 + threadIdx.x % 32;
 #pragma unroll
-        for (int t = 0; t < 2; t++)
+        for (int n = 0; n < 2 * shape::STEPS; n++) {
+            const uint4 v = __ldg(from + n * 32);
+            a[n / 2][n % 2][0] = v.x;
+            a[n / 2][n % 2][1] = v.y;
+            a[n / 2][n % 2][2] = v.z;
+            a[n / 2][n % 2][3] = v.w;
+        }
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const uint32_t *row = rows + (2 * t + h) * shape::ROW_WORDS;
-#pragma unroll
-                for (int s = 0; s < shape::STEPS; s++) {
-                    a[s][t][h] = __ldg(row + word(s, 0, q));
-                    a[s][t][2 + h] = __ldg(row + word(s, 1, q));
-                }
-                if (shape::TAIL)
-                    tail[t][h] = __ldg(row + 8 * WORDS + q);
-            }
+        for (int t = 0; t < 2; t++) {
+            const uint2 v = shape::TAIL ? __ldg((const uint2 *)(from + (2 * shape::STEPS + t) * 32))
+                                        : make_uint2(0, 0);
+            tail[t][0] = v.x;
+            tail[t][1] = v.y;
+        }
     }
 };
 
 /* 512 channels take more registers than a lane has: a step's operands are read when it is due. */
 template <>
 struct stage_filters<16> {
-    const uint32_t *rows; /* of the lane's first filter, from its block q on */
+    const uint4 *from;
 
-    __device__ __forceinline__ void load(const xn_cuda_stage_layer &l, int32_t first) {
-        rows = l.rows +
-               (int64_t)(first + (int32_t)threadIdx.x % 32 / 4 * 4) * stage_shape<16>::ROW_WORDS +
-               threadIdx.x % 4;
+    __device__ __forceinline__ void load(const xn_cuda_stage_layer &l, int32_t filter_warp) {
+        from =
+            (const uint4 *)l.filters + filter_warp * stage_shape<16>::STEPS * 64 + threadIdx.x % 32;
     }
     /* Those of a step. */
     __device__ __forceinline__ void read(int32_t step, uint32_t (&a)[2][4]) const {
 #pragma unroll
-        for (int n = 0; n < 8; n++)
-            a[n / 4][n % 4] = __ldg(rows + (n / 4 * 2 + n % 2) * stage_shape<16>::ROW_WORDS +
-                                    step * 8 + n % 4 / 2 * 4);
+        for (int t = 0; t < 2; t++) {
+            const uint4 v = __ldg(from + step * 64 + t * 32);
+            a[t][0] = v.x;
+            a[t][1] = v.y;
+            a[t][2] = v.z;
+            a[t][3] = v.w;
+        }
     }
 };
 

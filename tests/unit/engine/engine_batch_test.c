@@ -301,36 +301,6 @@ START_TEST(threads_are_dealt_out) {
 }
 END_TEST
 
-/* Whatever a batch took is there for the next one, also where it failed. */
-START_TEST(threads_are_given_back) {
-    fake_reset();
-    xn_config config = fake_config();
-    const int ordinal = 0;
-    xn_pool_spec pool = {&fake_cpu, &ordinal, 1, 1, 4, 0};
-    xn_engine *engine = NULL;
-    ck_assert_int_eq(xn_engine_create_with(&config, &pool, 1, "", &engine, NULL), XN_OK);
-    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
-    fake[FAKE_CPU].gated = true;
-    for (int i = 0; i < 12; i++) {
-        fake_job job;
-        xn_status outcome = i % 3 == 2 ? XN_ERR_INTERNAL : XN_OK;
-        fake_job_init(&job, engine, asset, 1, (float)i);
-        if (i % 2 == 0) /* work for more threads than there are, to the engine's eyes */
-            job.job.problem.conv.group_channels = 1 << 24;
-        fake[FAKE_CPU].run_failure = (int)outcome;
-        fake_job_submit(&job);
-        fake_wait(&fake[FAKE_CPU].entered);
-        ck_assert_int_eq(fake[FAKE_CPU].threads_now, i % 2 == 0 ? 4 : 1);
-        sem_post(&fake[FAKE_CPU].gate);
-        fake_job_expect(&job, outcome);
-    }
-    xn_engine_stop(engine);
-    xn_asset_release(asset);
-    xn_engine_free(engine);
-    fake_expect_all_freed();
-}
-END_TEST
-
 START_TEST(devices_share_the_queue) {
     fake_reset();
     xn_config config = fake_config();
@@ -563,36 +533,6 @@ START_TEST(drain_finishes_what_was_admitted) {
 }
 END_TEST
 
-static void *stop_main(void *engine) {
-    xn_engine_stop(engine);
-    return NULL;
-}
-
-START_TEST(stop_drops_what_is_queued) {
-    bench t;
-    xn_config config = fake_config();
-    config.canary_interval_ms = 3600 * 1000;
-    bench_start(&t, &config, 1);
-    bench_block(&t);
-    fake_job jobs[3], refused;
-    for (int i = 0; i < 3; i++) {
-        fake_job_init(&jobs[i], t.engine, t.a, 1, (float)i);
-        fake_job_submit(&jobs[i]);
-    }
-    pthread_t stopper;
-    ck_assert_int_eq(pthread_create(&stopper, NULL, stop_main, t.engine), 0);
-    for (int i = 0; i < 3; i++)
-        fake_job_expect(&jobs[i], XN_ERR_DRAINING); /* while the running one is still held */
-    fake_job_init(&refused, t.engine, t.a, 1, 9);
-    ck_assert_int_eq(xn_engine_submit(t.engine, &refused.job, NULL), XN_ERR_DRAINING);
-    ck_assert_int_eq(refused.done_calls, 0);
-    bench_unblock(&t); /* what runs is finished */
-    pthread_join(stopper, NULL);
-    ck_assert_int_eq(fake_record_count(FAKE_GPU), 1);
-    bench_end(&t);
-}
-END_TEST
-
 START_TEST(pools_by_name) {
     fake_reset();
     xn_config config = fake_config();
@@ -634,7 +574,6 @@ XN_SUITE(engine_batch) {
     tcase_add_test(t, workers_run_side_by_side);
     tcase_add_test(t, due_groups_wake_all_workers);
     tcase_add_test(t, threads_are_dealt_out);
-    tcase_add_test(t, threads_are_given_back);
     tcase_add_test(t, devices_share_the_queue);
     tcase_add_test(t, cancel);
     tcase_add_test(t, expiry_while_workers_are_blocked);
@@ -643,7 +582,6 @@ XN_SUITE(engine_batch) {
     tcase_add_test(t, retry_after_follows_the_rate);
     tcase_add_test(t, retry_after_counts_jobs);
     tcase_add_test(t, drain_finishes_what_was_admitted);
-    tcase_add_test(t, stop_drops_what_is_queued);
     tcase_add_test(t, pools_by_name);
     suite_add_tcase(s, t);
     return s;
