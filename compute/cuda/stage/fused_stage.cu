@@ -97,7 +97,8 @@ static int64_t lay_out(const xn_step *step, int32_t layers, int32_t band, stage_
     a->rows = std::min(c->height, band + 2 * (layers - 1) + a->align - 1);
     a->pitch = words == 2 ? c->width + 2 : (c->width + 2 + 15) / 16 * 16;
     a->units = (a->rows * c->width + STAGE_UNIT - 1) / STAGE_UNIT;
-    const int64_t positions = (int64_t)(a->rows + 3) * a->pitch, pixels = a->units * STAGE_UNIT;
+    const int64_t positions = (int64_t)(a->rows + 4) * a->pitch + STAGE_UNIT,
+                  pixels = a->units * STAGE_UNIT;
     a->grid = aligned(pixels * c->channels * real);
     a->grid_bytes = aligned(positions * words * 4);
     a->popcounts = a->grid + 2 * a->grid_bytes;

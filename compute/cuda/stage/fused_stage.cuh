@@ -116,6 +116,10 @@ struct stage_block {
     __device__ __forceinline__ int32_t pixels() const {
         return (bottom - top) * a.width;
     }
+    /* Those of whole units. */
+    __device__ __forceinline__ int32_t places_used() const {
+        return (pixels() + STAGE_UNIT - 1) / STAGE_UNIT * STAGE_UNIT;
+    }
     __device__ __forceinline__ uint32_t grid_of(int32_t layer) const {
         return a.grid + (uint32_t)(layer & 1) * a.grid_bytes;
     }
@@ -140,12 +144,12 @@ struct stage_block {
             counts[n] = fill ? shape::CHANNELS : 0;
     }
 
-    /* Past the last pixel lies a row of the grids that nothing reads. */
+    /* Past the last pixel lie places of their own, behind the grids' rows, for what fills a unit.
+     */
     __device__ __forceinline__ void number_pixels() const {
-        for (int32_t i = (int32_t)threadIdx.x; i < a.units * STAGE_UNIT;
-             i += (int32_t)shape::THREADS) {
+        for (int32_t i = (int32_t)threadIdx.x; i < places_used(); i += (int32_t)shape::THREADS) {
             const int32_t row = i < pixels() ? i / a.width : a.rows + 1;
-            const int32_t x = i < pixels() ? i - row * a.width : 0, y = top + row;
+            const int32_t x = i < pixels() ? i - row * a.width : i - pixels(), y = top + row;
             const int32_t across = x == 0 ? 0 : x == a.width - 1 ? 2 : 1;
             const int32_t down = y == 0 ? 0 : y == a.height - 1 ? 2 : 1;
             const int32_t place = a.pad_value ? 4 : down * 3 + across;
@@ -179,8 +183,7 @@ struct stage_block {
     __device__ __forceinline__ void sum_windows(int32_t layer) const {
         const uint32_t *counts = popcounts_of(layer + 1);
         uint32_t *own = popcounts_of(layer);
-        for (int32_t i = (int32_t)threadIdx.x; i < a.units * STAGE_UNIT;
-             i += (int32_t)shape::THREADS) {
+        for (int32_t i = (int32_t)threadIdx.x; i < places_used(); i += (int32_t)shape::THREADS) {
             const uint32_t place = places[i], at = place & 0xffffu;
             const uint32_t *up = counts + at - a.pitch - 1, *mid = up + a.pitch;
             const uint32_t *low = mid + a.pitch;
