@@ -329,8 +329,8 @@ static void each_first_layer(bk_visit visit, void *context) {
             c.params.mode = kernel == 5 ? XN_MODE_FLOAT : XN_MODE_BWN;
             c.params.precision = XN_PRECISION_FP16;
             c.params.stride[0] = c.params.stride[1] = 2;
-            for (int padded = 1; padded >= 0; padded--) {
-                const int64_t pad = padded ? kernel / 2 : 0;
+            for (int64_t padded = 2; padded >= 0; padded--) {
+                const int64_t pad = padded * kernel / 4;
                 bk_pad(&c, pad, pad, pad, pad);
                 bk_deal(&at, c);
             }
