@@ -140,14 +140,6 @@ XN_HD void xn_op_over(const xn_op_args &a, const xn_op_window &w, int32_t first,
     int32_t i = w.i0, j = w.j0 + first;
     if (columns < 1)
         return;
-    if (columns == a.width && a.dilation_h == 1 && a.dilation_w == 1) { /* neighbours */
-        const int64_t from = (int64_t)(w.y + i) * a.width + w.x + w.j0;
-        const int32_t count = (w.i1 - w.i0) * columns;
-#pragma unroll 4
-        for (int32_t n = first; n < count; n += step)
-            action(from + n);
-        return;
-    }
     for (;;) {
         while (j >= w.j1) {
             j -= columns;
