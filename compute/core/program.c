@@ -353,9 +353,10 @@ static void free_no_plan(xn_plan *plan) {
     (void)plan;
 }
 
-xn_status xn_program_image_bytes(const xn_step *steps, int step_count, size_t *bytes,
-                                 xn_error *error) {
-    static const xn_backend host = {.name = "host", .in_place = true, .plan_free = free_no_plan};
+static xn_status image_bytes_with(const xn_backend *backend, const xn_step *steps, int step_count,
+                                  size_t *bytes, xn_error *error) {
+    const xn_backend host = {
+        .name = "host", .in_place = true, .plan_free = free_no_plan, .fuses = backend->fuses};
     xn_program *p = NULL;
     xn_status status = allocate(&host, steps, step_count, &p, error);
     if (status != XN_OK)
@@ -364,9 +365,21 @@ xn_status xn_program_image_bytes(const xn_step *steps, int step_count, size_t *b
     status = trace(p, error);
     if (status == XN_OK)
         status = lay_out(p, error);
-    if (status == XN_OK)
+    if (status == XN_OK && p->arena_bytes > *bytes)
         *bytes = p->arena_bytes;
     xn_program_free(p);
+    return status;
+}
+
+/* Steps that a backend may run as one take more, as their tensors lie side by side. */
+xn_status xn_program_image_bytes(const xn_step *steps, int step_count, size_t *bytes,
+                                 xn_error *error) {
+    static const xn_backend alone = {0};
+    *bytes = 0;
+    xn_status status = image_bytes_with(&alone, steps, step_count, bytes, error);
+    for (const xn_backend *const *b = xn_backend_all(); *b && status == XN_OK; b++)
+        if ((*b)->fuses)
+            status = image_bytes_with(*b, steps, step_count, bytes, error);
     return status;
 }
 

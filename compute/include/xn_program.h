@@ -38,8 +38,8 @@ void xn_program_free(xn_program *program); /* NULL-safe; before the stream */
 xn_status xn_program_check(const xn_backend *backend, const xn_step *steps, int step_count,
                            xn_error *error);
 
-/* What the tensors between these steps take for one image, on the host. Errors: XN_ERR_NO_MEMORY,
- * XN_ERR_DEVICE_MEMORY (more than the address space). */
+/* The most that the tensors between these steps take for one image, on any backend. Errors:
+ * XN_ERR_NO_MEMORY, XN_ERR_DEVICE_MEMORY (more than the address space). */
 xn_status xn_program_image_bytes(const xn_step *steps, int step_count, size_t *bytes,
                                  xn_error *error);
 
