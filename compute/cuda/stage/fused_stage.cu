@@ -135,11 +135,11 @@ int32_t xn_cuda_stage_band(const xn_step *step, int32_t layers, int64_t images,
     if (!chip->matrix)
         return 0;
     for (int32_t band = 1; band <= step->conv.height; band++) {
-        const int64_t bytes = lay_out(step, layers, band, &a);
+        if (lay_out(step, layers, band, &a) > chip->shared_bytes)
+            break; /* larger bands take no less */
         const double cost = work(&a, layers, &step->conv, images, chip);
-        if (bytes <= chip->shared_bytes &&
-            band % std::max(a.align, step->conv.height % 2 ? 1 : 2) == 0 &&
-            (!best || cost < least)) {
+        const int32_t whole = std::max(a.align, step->conv.height % 2 ? 1 : 2);
+        if (band % whole == 0 && (!best || cost < least)) {
             best = band;
             least = cost;
         }
