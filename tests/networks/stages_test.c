@@ -52,7 +52,7 @@ static void check_chain(const nw_subject *s, uint64_t seed) {
     xn_error error;
     for (size_t i = 0; i < elements; i++)
         input[i] = xn_rng_below(&rng, 64) ? xn_rng_float(&rng) * 20.0f : -0.0f;
-    if (xn_rng_below(&rng, 4) == 0)
+    if (elements && xn_rng_below(&rng, 4) == 0)
         input[xn_rng_below(&rng, elements)] = NAN;
     ck_assert_int_eq(s->backend->stream_create(s->device, &each, &alone.stream, &error), XN_OK);
     float *want = nw_run_on(&alone, network, input, images, images, 1);
