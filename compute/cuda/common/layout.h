@@ -94,7 +94,7 @@ XN_HD int64_t xn_cuda_wgmma_row(int32_t filter) {
     return (filter & ~31) + (filter >> 1 & 3) * 8 + (filter >> 3 & 3) * 2 + (filter & 1);
 }
 
-/* Steps of a 3x3 filter of so many words a tap, 2, 4, 8 or 16 (fused_stage.h). A step is 4 taps of
+/* Steps of a 3x3 filter of 2, 4, 8 or 16 words a tap (fused_stage.h). A step is 4 taps of
  * 2 words, 2 of 4, one of 8 or half of one of 16. */
 XN_HD int32_t xn_cuda_stage_steps(int32_t tap_words) {
     return (9 * tap_words + XN_CUDA_STEP_WORDS - 1) / XN_CUDA_STEP_WORDS;

@@ -1,5 +1,4 @@
 /* backend.cu: the table of the CUDA backend. */
-#include "fused_stage.h"
 #include "graphs.h"
 #include "xn_cuda.h"
 

@@ -74,22 +74,21 @@ void xn_cuda_recordings_free(xn_recordings *set) {
 
 /* ---- runs ---- */
 
+static xn_status enqueue_alone(const xn_enqueued *step, xn_error *error) {
+    return xn_cuda_enqueue_step(step->plan, step->prepared, &step->io, error);
+}
+
 static xn_status enqueue_steps(const xn_run *run, xn_error *error) {
     xn_status status = XN_OK;
     for (int i = 0, done; i < run->count && status == XN_OK; i += done) {
         const xn_enqueued *step = &run->steps[i];
-        done = xn_cuda_stage_layers(step);
-        if (done > 0) {
-            status = xn_cuda_enqueue_stage(step, error);
-            /* The step between the layers and the pool, which is done. */
-            if (status == XN_OK && step->fused > done)
-                status = xn_cuda_enqueue_step(step[done].plan, step[done].prepared, &step[done].io,
-                                              error);
-            done = step->fused;
-        } else {
-            status = xn_cuda_enqueue_step(step->plan, step->prepared, &step->io, error);
-            done = 1;
-        }
+        xn_cuda_stage_io stage;
+        const bool as_one = xn_cuda_stage_of(step, &stage);
+        done = as_one ? step->fused : 1;
+        status = as_one ? xn_cuda_enqueue_stage(step, &stage, error) : enqueue_alone(step, error);
+        /* The step between a stage's layers and the pool that it has made. */
+        if (status == XN_OK && as_one && done > stage.layers)
+            status = enqueue_alone(step + stage.layers, error);
     }
     return status;
 }

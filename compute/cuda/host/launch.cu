@@ -1,7 +1,6 @@
 /* launch.cu: the kernels of a plan, one after the other on a stream, from device memory to device
  * memory: what comes before the path, the path, what comes after it. Allocates nothing, copies
  * nothing, waits for nothing. */
-#include "fused_stage.h"
 #include "ops.h"
 #include "xn_cuda.h"
 
@@ -192,14 +191,15 @@ static bool ends_in_pool(const xn_enqueued *first) {
     return first[first->fused - 1].plan->step.kind == XN_STEP_AVG_POOL;
 }
 
-int xn_cuda_stage_layers(const xn_enqueued *first) {
+bool xn_cuda_stage_of(const xn_enqueued *first, xn_cuda_stage_io *io) {
     const xn_plan *plan = first->plan;
+    *io = {};
     if (first->fused < 2 || plan->stream->path)
-        return 0;
-    const int layers = ends_in_pool(first) ? first->fused - 2 : first->fused;
-    const int32_t band = xn_cuda_stage_band(&plan->step, layers, first->io.batch->images,
-                                            &plan->stream->device->chip);
-    return band ? layers : 0;
+        return false;
+    io->layers = ends_in_pool(first) ? first->fused - 2 : first->fused;
+    io->band = xn_cuda_stage_band(&plan->step, io->layers, first->io.batch->images,
+                                  &plan->stream->device->chip);
+    return io->band > 0;
 }
 
 static bool set_stage_layer(const xn_enqueued *step, xn_cuda_stage_layer *layer) {
@@ -212,10 +212,10 @@ static bool set_stage_layer(const xn_enqueued *step, xn_cuda_stage_layer *layer)
     return layer->filters && layer->prefix;
 }
 
-xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, xn_error *error) {
+xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, const xn_cuda_stage_io *stage,
+                                xn_error *error) {
     const xn_stream *s = first->plan->stream;
-    xn_cuda_stage_io io = {};
-    io.layers = xn_cuda_stage_layers(first);
+    xn_cuda_stage_io io = *stage;
     io.bits = (const uint32_t *)first->io.input;
     io.residual = first->io.residual;
     io.words = (uint32_t *)first[io.layers - 1].io.bits;

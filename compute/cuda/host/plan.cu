@@ -1,6 +1,5 @@
 /* plan.cu: a step made ready to run: how (paths.h), and how much memory of the stream it takes. All
  * decisions and all allocation are here. */
-#include "fused_stage.h"
 #include "xn_cuda.h"
 
 #include <string.h>

@@ -4,6 +4,7 @@
 #ifndef XN_CUDA_H
 #define XN_CUDA_H
 
+#include "fused_stage.h"
 #include "kernels.h"
 #include "op.h"
 #include "paths.h"
@@ -163,11 +164,12 @@ xn_epilogue_args xn_cuda_epilogue_args(const xn_step *step, const xn_prepared *p
                                        const xn_step_io *io);
 xn_op_args xn_cuda_op_args(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                            const xn_step_io *io);
-/* How many of the steps that may run as one, of which this is the first, are layers of a stage that
- * is run as a kernel; 0: each step is run alone. So where the stream is held to a path. */
-int xn_cuda_stage_layers(const xn_enqueued *first);
-/* That kernel, on their stream. */
-xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, xn_error *error);
+/* Whether the steps that may run as one, of which this is the first, are run as a stage; then sets
+ * its layers and band. Not where the stream is held to a path. */
+bool xn_cuda_stage_of(const xn_enqueued *first, xn_cuda_stage_io *io);
+/* The kernel of that stage, on the steps' stream. */
+xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, const xn_cuda_stage_io *stage,
+                                xn_error *error);
 /* xn_backend.h: precision. */
 xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared);
 

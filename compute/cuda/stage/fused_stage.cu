@@ -7,10 +7,6 @@
 
 /* ---- which chains ---- */
 
-static bool is_whole(const xn_view *view) {
-    return view->pitch == 0;
-}
-
 static bool is_3x3(const xn_conv *c) {
     return c->kernel_h == 3 && c->kernel_w == 3 && c->stride_h == 1 && c->stride_w == 1 &&
            c->dilation_h == 1 && c->dilation_w == 1 && c->pad_top == 1 && c->pad_left == 1 &&
@@ -30,8 +26,7 @@ static bool has_epilogue(const xn_step *s) {
     const xn_epilogue *e = &s->conv.epilogue;
     return !e->k && e->residual && e->activation == XN_ACTIVATION_NONE &&
            (e->datatype == XN_FP16 || e->datatype == XN_FP32) &&
-           s->residual_datatype == e->datatype && is_whole(&s->residual_view) &&
-           is_whole(&s->output_view) && (!e->bits || s->bits_layout == XN_LAYOUT_WORDS);
+           s->residual_datatype == e->datatype && xn_step_is_whole(s);
 }
 
 bool xn_cuda_stage_takes(const xn_step *s) {
@@ -59,8 +54,7 @@ static bool is_pool_of(const xn_step *s, const xn_step *pool, const int32_t *rea
            c->kernel_w == 2 && c->stride_h == 2 && c->stride_w == 2 && !c->pad_top &&
            !c->pad_left && !c->pad_bottom && !c->pad_right && c->height % 2 == 0 &&
            c->width % 2 == 0 && !e->factor && !e->bias && !e->residual && !e->activation &&
-           !e->bits && e->datatype == s->conv.epilogue.datatype && is_whole(&pool->input_view) &&
-           is_whole(&pool->output_view);
+           !e->bits && e->datatype == s->conv.epilogue.datatype && xn_step_is_whole(pool);
 }
 
 int xn_cuda_stage_length(const xn_step *steps, int count, const int32_t *reads) {
@@ -82,7 +76,7 @@ static uint32_t aligned(int64_t bytes) {
     return (uint32_t)((bytes + 127) / 128 * 128);
 }
 
-/* What a block of so many output rows has, and its shared memory in bytes. */
+/* What a block of `band` output rows has, and its shared memory in bytes. */
 static int64_t lay_out(const xn_step *step, int32_t layers, int32_t band, stage_args *a) {
     const xn_conv *c = &step->conv;
     const int64_t words = c->channels / 32,
@@ -167,10 +161,9 @@ static stage_function kernel_of(const xn_conv *c) {
 cudaError_t xn_cuda_stage_launch(const xn_step *step, int64_t images, const xn_cuda_chip *chip,
                                  const xn_cuda_stage_io *io, cudaStream_t stream) {
     stage_args a = {};
-    const int32_t band = xn_cuda_stage_band(step, io->layers, images, chip);
-    if (!band || images > XN_CUDA_MAX_GRID / step->conv.height)
+    if (images > XN_CUDA_MAX_GRID / step->conv.height)
         return cudaErrorInvalidConfiguration;
-    const int64_t bytes = lay_out(step, io->layers, band, &a);
+    const int64_t bytes = lay_out(step, io->layers, io->band, &a);
     a.io = *io;
     return xn_cuda_launch_with(kernel_of(&step->conv), dim3((unsigned)(images * a.bands)),
                                threads_of(&step->conv), (size_t)bytes, chip->overlaps, stream, a);

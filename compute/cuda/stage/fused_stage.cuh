@@ -226,7 +226,7 @@ struct stage_block {
         }
     }
 
-    /* A row of the table, so many bytes from its start, of the lane's filters. */
+    /* A row of the table, at an offset in bytes from its start, of the lane's filters. */
     struct four {
         float of[4];
     };
@@ -468,7 +468,7 @@ struct stage_block {
     }
 
     /* Means of 2 x 2 of the last layer's values, as the step avg_pool has them: sums in double,
-     * rounded once. A thread has a pixel, and of its filters every so many four. */
+     * rounded once. A thread has a pixel, and of its filters every `sharing`-th four. */
     __device__ __forceinline__ void store_pooled() const {
         enum { EACH = 16 / (int)sizeof(Real), FOURS = shape::CHANNELS / 4 };
         const int32_t width = a.width / 2, plane = a.height / 2 * width;

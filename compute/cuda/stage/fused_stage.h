@@ -33,7 +33,7 @@ typedef struct xn_cuda_stage_layer {
  * the kernel reads and what it writes must not overlap. words or output may be NULL. */
 typedef struct xn_cuda_stage_io {
     xn_cuda_stage_layer layer[XN_STAGE_LAYERS];
-    int32_t layers;
+    int32_t layers, band; /* band: of xn_cuda_stage_band, not 0 */
     const uint32_t *bits;
     const void *residual;
     uint32_t *words;
@@ -45,7 +45,7 @@ typedef struct xn_cuda_stage_io {
 int32_t xn_cuda_stage_band(const xn_step *step, int32_t layers, int64_t images,
                            const xn_cuda_chip *chip);
 
-/* step: any layer of the chain. cudaErrorInvalidConfiguration where there is no band. */
+/* step: any layer of the chain. cudaErrorInvalidConfiguration for more images than a grid has. */
 cudaError_t xn_cuda_stage_launch(const xn_step *step, int64_t images, const xn_cuda_chip *chip,
                                  const xn_cuda_stage_io *io, cudaStream_t stream);
 cudaError_t xn_cuda_stage_load(const xn_cuda_chip *chip);

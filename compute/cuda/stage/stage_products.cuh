@@ -33,7 +33,7 @@ struct stage_args {
     uint32_t grid, grid_bytes, popcounts, popcounts_bytes, places, windows, table, table_bytes;
 };
 
-/* The bytes of a pixel's words, and the 16-byte chunks. */
+/* What follows from the words of a pixel. A chunk is 16 bytes of them. */
 template <int WORDS>
 struct stage_shape {
     enum {
