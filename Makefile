@@ -319,7 +319,7 @@ ONEDNN = $(call once,ONEDNN,$(shell printf '\043include <dnnl.h>\n' | $(CC) -E -
 OPENVINO_VENV := $(BUILD)/openvino-venv
 OPENVINO = $(call once,OPENVINO,$(wildcard $(OPENVINO_VENV)/lib/python3*/site-packages/openvino))
 OPENVINO_LIB = $(call once,OPENVINO_LIB,$(abspath $(wildcard $(OPENVINO)/libs/libopenvino_c.so.*)))
-BENCH_SRC := $(addprefix tests/bench/,report.c options.c birealnet.c)
+BENCH_SRC := $(addprefix tests/bench/,report.c options.c model.c)
 # Of each pair one, by what there is.
 BENCH_CONV_SRC = $(filter-out %/no_cuda.c %/no_onednn.c %/peer_onednn.c %/no_openvino.c %/peer_openvino.c, \
                    $(call tree,tests/bench/conv,c)) \
@@ -339,7 +339,7 @@ $(BUILD)/obj/tests/bench/conv/peers/peer_openvino.c.o: tests/bench/conv/peers/pe
 BENCH_CONV_LIBS = $(if $(ONEDNN),-ldnnl) \
                   $(if $(OPENVINO_LIB),$(OPENVINO_LIB) -Wl$(comma)-rpath$(comma)$(dir $(OPENVINO_LIB)))
 command.link-bench-conv = $(link) $(LIBS) $(BENCH_CONV_LIBS)
-$(BUILD)/bench-conv: $$(call obj,$$(BENCH_CONV_SRC)) $(BUILD)/libxn_compute.a $(MADE_WITH)/link-bench-conv
+$(BUILD)/bench-conv: $$(call obj,$$(BENCH_CONV_SRC)) $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a $(MADE_WITH)/link-bench-conv
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(parts) $(LIBS) $(BENCH_CONV_LIBS)
 openvino: $(OPENVINO_VENV)/made-of ## OpenVINO and ONNX Runtime (PyPI, 350 MB) in a venv in BUILD: from then on peers in bench and bench-network
@@ -399,10 +399,17 @@ NETWORK_PEER = $(if $(PEER),$(firstword $(PEER)) tests/bench/conv/peers/peer_tor
 # The INT8 peers' Python: the one of `make openvino`, else this one where it has ONNX Runtime or OpenVINO.
 INT8_PYTHON = $(call once,INT8_PYTHON,$(shell for python in $(OPENVINO_VENV)/bin/python $(PYTHON); do \
                 $$python -c 'import onnx, onnxruntime' 2>/dev/null && echo $$python && break; done))
-bench-network: deps ## a whole network, Bi-Real-18, beside ResNet-18: INT8 in OpenVINO, ONNX Runtime and PyTorch, where they are (make openvino, PYTHON, THREADS)
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,time,network,--of network --threads $(or $(THREADS),2))
-	-$(if $(INT8_PYTHON),$(INT8_PYTHON) tests/bench/conv/peers/peer_int8_network.py $(BUILD)/bench-conv $(or $(THREADS),2) $(BUILD)/int8)
+# Model folders with random parameters, in both precisions.
+NETWORKS = $(BUILD)/networks/made
+$(NETWORKS): tests/bench/networks.py
+	$(PYTHON) $< $(@D)/fp32
+	$(PYTHON) $< $(@D)/fp16 fp16
+	@touch $@
+bench-network: deps ## whole networks, beside ResNet-18: INT8 in OpenVINO, ONNX Runtime and PyTorch, where they are (make openvino, PYTHON, THREADS)
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv $(NETWORKS)
+	$(call bench_conv,time,network,--of network --threads $(or $(THREADS),2) \
+	  $(patsubst %,--model $(BUILD)/networks/fp32/%,birealnet18 reactnet-a quicknet binarydensenet28))
+	-$(if $(INT8_PYTHON),$(INT8_PYTHON) tests/bench/conv/peers/peer_int8_network.py $(BUILD)/bench-conv $(BUILD)/networks/fp32/birealnet18 $(or $(THREADS),2) $(BUILD)/int8)
 	-$(if $(PEER),$(NETWORK_PEER) cpu $(or $(THREADS),2))
 	-$(if $(PEER),$(NETWORK_PEER) cuda)
 bench-paper: deps ## the paper's three tables beside its published figures
@@ -419,12 +426,12 @@ bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorc
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,wrk,http) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 	$(call bench_http,compare,http_ways) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
-bench-http-network: deps ## a whole network over HTTP, Bi-Real-18, beside the echo ceiling
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
-	$(call bench_http,compare,http_network) --workloads network $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+bench-http-network: deps ## a whole network over HTTP, Bi-Real-18 in fp16, in bodies and in shared memory, beside the echo ceiling
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http $(NETWORKS)
+	$(call bench_http,compare,http_network) --workloads network --model $(BUILD)/networks/fp16/birealnet18 $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-http-cache: deps ## the cache of answers on and off, by how many requests came before
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
-	$(call bench_http,compare,http_cache) --workloads "cache-4k cache-layer cache-network" $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http $(NETWORKS)
+	$(call bench_http,compare,http_cache) --model $(BUILD)/networks/fp32/birealnet18 --workloads "cache-4k cache-layer cache-network" $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-http-devices: deps ## large layers over HTTP on one GPU and on more (GPUS="1 2"), beside the echo ceiling
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,compare,http_devices) --workloads devices --gpus "$(or $(GPUS),1)" $(BENCH_FLAGS) -- $(DAEMON_FLAGS)

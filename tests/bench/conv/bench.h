@@ -10,7 +10,8 @@ typedef struct xn_bench_options {
     const char *of;      /* what `time` measures */
     const char *path, *json, *peer, *opencv;
     xn_texts shapes, kinds;
-    xn_texts only; /* a row's name has one of them; none: all rows */
+    xn_texts models; /* folders */
+    xn_texts only;   /* a row's name has one of them; none: all rows */
     bool chosen, check_only;
     int batch; /* 0: all */
     int rounds, random, threads;

@@ -1,9 +1,10 @@
-/* network.c: `bench-conv network`: a whole network, Bi-Real-18 for pictures of 224x224 as bytes,
- * RGB after RGB, with random weights: each step's time, and all of them together. On the CPU, where
- * steps run one after the other while they are asked for; with --threads 1 it is the processor's
- * time, which other programs on the machine change less. */
-#include "../birealnet.h"
+/* network.c: `bench-conv time --of network`: whole networks, of model folders (--model): each
+ * step's time, and all of them together. Steps that a GPU runs as one are a row, beside the least
+ * time that they could take there. On the CPU, with --threads 1, it is the processor's time, which
+ * other programs on the machine change less. */
+#include "../model.h"
 #include "bench.h"
+#include "floor.h"
 
 #include "xn_mem.h"
 #include "xn_rng.h"
@@ -11,14 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { SIDE = 224, SMALL_SIDE = 64, MOST_STEPS = 64 };
-
-static xn_network *lowered(int64_t side, xn_precision precision) {
-    xn_birealnet *net = xn_birealnet_make(side, precision);
-    xn_network *network = xn_birealnet_lower(net);
-    xn_birealnet_free(net);
-    return network;
-}
+enum { SMALL_SIDE = 64, MOST_STEPS = 128, MOST_RUNS = 400, READS = 3, MOST_TIMES = 4 };
 
 /* ---- running ---- */
 
@@ -62,7 +56,7 @@ static void make_runner(const xn_bench_device *on, const xn_network *network, in
     xn_error error;
     *r = (runner){.backend = *on->backend, .network = network, .images = images};
     timed.enqueue = on->backend->enqueue;
-    if (!on->backend->run) /* on a GPU enqueue returns before anything is done */
+    if (!on->place || !on->place->run_steps)
         r->backend.enqueue = timed_enqueue;
     r->prepared = xn_bench_take((size_t)network->weights_count, sizeof(xn_prepared *));
     for (int i = 0; i < network->weights_count; i++)
@@ -103,11 +97,11 @@ static double run_once(runner *r) {
     return (double)(r->backend.in_place ? now_ns() - start : times.compute_ns) / 1e3;
 }
 
-/* Logits of a small picture that are not ref's. All but the last layer is exact (birealnet.h),
+/* Outputs of a small picture that are not ref's. All but the last layer is exact (networks.py),
  * which reads fp16 where that is kept. */
-static int64_t count_wrong(const xn_bench_device *on, xn_precision precision) {
+static int64_t count_wrong(const xn_bench_device *on, const char *folder, xn_precision precision) {
     const double allowed = precision == XN_PRECISION_FP16 ? 1e-3 : 1e-5;
-    xn_network *network = lowered(SMALL_SIDE, precision);
+    xn_network *network = xn_bench_model(folder, SMALL_SIDE, precision);
     xn_bench_device ref;
     runner ours, right;
     int64_t wrong = 0;
@@ -118,9 +112,9 @@ static int64_t count_wrong(const xn_bench_device *on, xn_precision precision) {
     make_runner(&ref, network, 1, &right);
     run_once(&right);
     double most = 0;
-    for (int i = 0; i < XN_BIREALNET_CLASSES; i++)
+    for (int i = 0; i < network->output_elements; i++)
         most = fmax(most, fabs((double)right.output[i]));
-    for (int i = 0; i < XN_BIREALNET_CLASSES; i++)
+    for (int i = 0; i < network->output_elements; i++)
         wrong += !(fabs((double)ours.output[i] - (double)right.output[i]) <= allowed * most);
     free_runner(&ref, &right);
     free_runner(on, &ours);
@@ -132,85 +126,160 @@ static int64_t count_wrong(const xn_bench_device *on, xn_precision precision) {
 /* ---- the table ---- */
 
 static const xn_column columns[] = {
+    {"network", "network", 16, XN_TEXT},
     {"backend", NULL, 0, XN_TEXT},
     {"precision", "edges", 5, XN_TEXT},
     {"images", "images", 6, 0},
     {"step", "step", 4, 0},
-    {"kind", "kind", 9, XN_TEXT},
-    {"shape", "channels x side, kernel, to", 28, XN_TEXT},
-    {"path", "path", 20, XN_TEXT},
-    {"median_us", "median us", 10, 1},
-    {"least_us", "least", 10, 1},
+    {"steps", "+", 2, 0},
+    {"kind", "kind", 8, XN_TEXT},
+    {"shape", "channels x side, kernel, to", 34, XN_TEXT},
+    {"path", "path", 17, XN_TEXT},
+    {"median_us", "median us", 9, 1},
+    {"least_us", "least", 9, 1},
     {"share_percent", "%", 5, 1},
-    {"images_a_second", "images/s", 9, 1},
+    {"floor_us", "floor", 7, 1},
+    {"over_floor", "times", 5, 1},
+    {"images_a_second", "images/s", 9, 0},
     {"verdict", "", 5, XN_TEXT},
 };
 
-static void report_step(xn_bench_session *s, const runner *r, const char *precision, int index,
-                        const xn_stats *stats, double whole) {
-    const xn_step *step = &r->network->steps[index];
+/* A network in a precision, of so many images. */
+typedef struct measured {
+    xn_bench_session *s;
+    const char *name, *precision;
+    const xn_network *network;
+    int64_t images, wrong;
+    runner r;
+    double *whole, *steps; /* samples; of the steps MOST_RUNS each */
+} measured;
+
+/* How many steps run as one from this one on. */
+static int fused_at(const measured *m, int index, const int32_t *tensor_reads) {
+    const xn_network *n = m->network;
+    const xn_backend *b = m->s->on.backend;
+    return b->fuses ? b->fuses(&n->steps[index], n->step_count - index, tensor_reads) : 1;
+}
+
+static void report_step(const measured *m, int index, int count, const xn_stats *stats,
+                        double whole) {
+    const xn_step *step = &m->network->steps[index];
     const xn_conv *v = &step->conv;
+    const double floor_us =
+        m->s->is_cuda ? xn_bench_floor_us(m->network, index, count, m->images) : NAN;
+    const double times = stats->median / floor_us;
     char shape[80];
     snprintf(
-        shape, sizeof shape, "%dx%d %dx%d/%d %s to %s%s%s", v->channels, v->height, v->kernel_h,
-        v->kernel_w, v->stride_h, xn_datatype_name((xn_datatype)v->input_datatype),
+        shape, sizeof shape, "%dx%d %dx%d/%d %s to %d %s%s%s", v->channels, v->height, v->kernel_h,
+        v->kernel_w, v->stride_h, xn_datatype_name((xn_datatype)v->input_datatype), v->out_channels,
         step->output == XN_NO_TENSOR ? "" : xn_datatype_name((xn_datatype)v->epilogue.datatype),
         step->bits == XN_NO_TENSOR ? "" : " bits",
         step->residual == XN_NO_TENSOR ? "" : " + residual");
-    xn_report_row(s->report, XN_T(s->on.info.id), XN_T(precision), XN_N(r->images), XN_N(index),
-                  XN_T(xn_step_kind_name((xn_step_kind)step->kind)), XN_T(shape),
-                  XN_T(xn_bench_path(&s->on, xn_program_plan(r->program, index))),
-                  XN_N(stats->median), XN_N(stats->least), XN_N(100 * stats->median / whole),
-                  XN_N(NAN), XN_T(""));
+    xn_report_row(
+        m->s->report, XN_T(m->name), XN_T(m->s->on.info.id), XN_T(m->precision), XN_N(m->images),
+        XN_N(index), XN_N(count > 1 ? count - 1 : NAN),
+        XN_T(xn_step_kind_name((xn_step_kind)step->kind)), XN_T(shape),
+        XN_T(count > 1 ? "fused" : xn_bench_path(&m->s->on, xn_program_plan(m->r.program, index))),
+        XN_N(stats->median), XN_N(stats->least), XN_N(100 * stats->median / whole), XN_N(floor_us),
+        XN_N(times), XN_N(NAN), XN_T(times > MOST_TIMES ? "SLOW" : ""));
 }
 
-static void run_batch(xn_bench_session *s, const xn_network *network, xn_precision precision,
-                      int64_t images, int64_t wrong) {
-    enum { WARM_UPS = 3, LEAST_RUNS = 5, MOST_RUNS = 400 }; /* a graph is made in the second run */
-    const char *name = precision == XN_PRECISION_FP16 ? "fp16" : "fp32";
-    const double ms = s->options->turn_ms > 0 ? s->options->turn_ms : 200;
-    double *samples = xn_bench_take((MOST_STEPS + 1) * MOST_RUNS, sizeof *samples);
-    runner r;
-    char doing[48];
+static void report_steps(measured *m, int runs, double whole) {
+    const xn_network *n = m->network;
+    int32_t *tensor_reads = xn_bench_take(READS * MOST_STEPS, sizeof *tensor_reads);
+    for (int i = 0; i < n->step_count; i++) {
+        const xn_step *s = &n->steps[i];
+        const int32_t read[READS] = {s->input, s->residual, s->second};
+        for (int k = 0; k < READS; k++)
+            if (read[k] != XN_NO_TENSOR)
+                tensor_reads[read[k]]++;
+    }
+    for (int i = 0, count; i < n->step_count; i += count) {
+        const xn_stats stats = xn_stats_of(m->steps + (size_t)i * MOST_RUNS, runs);
+        count = fused_at(m, i, tensor_reads);
+        report_step(m, i, count, &stats, whole);
+    }
+    xn_mem_free(tensor_reads);
+}
+
+/* Runs for `ms` and takes their samples; how many. */
+static int take_samples(measured *m, double ms, bool of_steps) {
+    enum { WARM_UPS = 3, LEAST_RUNS = 5 }; /* a graph is made in the second run */
+    const xn_bench_place *place = m->s->on.place;
     int runs = 0;
-    snprintf(doing, sizeof doing, "%s, %lld images", name, (long long)images);
-    xn_report_doing(s->report, 0, 0, doing);
-    make_runner(&s->on, network, images, &r);
+    m->r.backend.run = of_steps && place->run_steps ? place->run_steps : m->s->on.backend->run;
     for (int i = 0; i < WARM_UPS; i++)
-        run_once(&r);
-    const int64_t end = now_ns() + (int64_t)(ms * 1e6 * s->options->rounds);
+        run_once(&m->r);
+    const int64_t end = now_ns() + (int64_t)(ms * 1e6);
     for (; runs < MOST_RUNS && (runs < LEAST_RUNS || now_ns() < end); runs++) {
-        samples[MOST_STEPS * MOST_RUNS + runs] = run_once(&r);
+        m->whole[runs] = run_once(&m->r);
+        if (of_steps && place->run_steps)
+            place->steps_us(timed.us);
         for (int i = 0; i < timed.steps; i++)
-            samples[i * MOST_RUNS + runs] = timed.us[i];
+            m->steps[i * MOST_RUNS + runs] = timed.us[i];
     }
-    const xn_stats whole = xn_stats_of(samples + (size_t)MOST_STEPS * MOST_RUNS, runs);
-    for (int i = 0; i < timed.steps && timed.count; i++) {
-        const xn_stats stats = xn_stats_of(samples + (size_t)i * MOST_RUNS, runs);
-        report_step(s, &r, name, i, &stats, whole.median);
+    return runs;
+}
+
+/* On a GPU steps are timed in runs of their own, at the largest batch alone: in smaller ones an
+ * event takes as long as a step. */
+static void run_batch(measured *m, bool of_steps) {
+    const xn_bench_options *o = m->s->options;
+    const double ms = (o->turn_ms > 0 ? o->turn_ms : 200) * o->rounds;
+    char doing[48];
+    snprintf(doing, sizeof doing, "%.16s, %s, %lld images", m->name, m->precision,
+             (long long)m->images);
+    xn_report_doing(m->s->report, 0, 0, doing);
+    make_runner(&m->s->on, m->network, m->images, &m->r);
+    int runs = take_samples(m, ms, false);
+    const xn_stats whole = xn_stats_of(m->whole, runs);
+    if (of_steps && m->s->is_cuda)
+        runs = take_samples(m, ms / 4, true);
+    if (of_steps)
+        report_steps(m, runs, whole.median);
+    xn_report_row(m->s->report, XN_T(m->name), XN_T(m->s->on.info.id), XN_T(m->precision),
+                  XN_N(m->images), XN_N(NAN), XN_N(NAN), XN_T("all"), XN_T(""), XN_T(""),
+                  XN_N(whole.median), XN_N(whole.least), XN_N(100), XN_N(NAN), XN_N(NAN),
+                  XN_N(1e6 * (double)m->images / whole.median),
+                  XN_T(xn_bench_verdict(m->s, m->wrong)));
+    free_runner(&m->s->on, &m->r);
+}
+
+static void run_model(xn_bench_session *s, const char *folder, xn_precision precision) {
+    static const int64_t on_cpu[] = {1, 16, 0}, on_gpu[] = {1, 8, 64, 512, 0};
+    const int64_t *batches = s->is_cuda ? on_gpu : on_cpu;
+    measured m = {.s = s,
+                  .name = xn_bench_model_name(folder),
+                  .precision = xn_precision_name(precision),
+                  .wrong = count_wrong(&s->on, folder, precision)};
+    if (s->options->check_only) {
+        printf("%s %s %s\n", m.name, m.precision, xn_bench_verdict(s, m.wrong));
+        return;
     }
-    xn_report_row(s->report, XN_T(s->on.info.id), XN_T(name), XN_N(images), XN_N(NAN), XN_T("all"),
-                  XN_T("Bi-Real-18"), XN_T(""), XN_N(whole.median), XN_N(whole.least), XN_N(100),
-                  XN_N(1e6 * (double)images / whole.median), XN_T(xn_bench_verdict(s, wrong)));
-    free_runner(&s->on, &r);
-    xn_mem_free(samples);
+    xn_network *network = xn_bench_model(folder, 0, precision);
+    m.network = network;
+    m.whole = xn_bench_take(MOST_RUNS, sizeof *m.whole);
+    m.steps = xn_bench_take((size_t)MOST_STEPS * MOST_RUNS, sizeof *m.steps);
+    for (int i = 0; batches[i]; i++) {
+        m.images = batches[i];
+        if (!s->options->batch || s->options->batch == m.images)
+            run_batch(&m, !s->is_cuda || !batches[i + 1]);
+    }
+    xn_mem_free(m.steps);
+    xn_mem_free(m.whole);
+    xn_network_free(network);
 }
 
 void xn_bench_network(xn_bench_session *s) {
     static const xn_precision precisions[] = {XN_PRECISION_FP32, XN_PRECISION_FP16};
-    static const int64_t on_cpu[] = {1, 16, 0}, on_gpu[] = {1, 8, 64, 512, 0};
-    const int64_t *batches = s->is_cuda ? on_gpu : on_cpu;
+    const xn_texts *models = &s->options->models;
     timed.alone = s->options->threads == 1;
-    puts("Bi-Real-18, bytes of 224x224x3 in, logits out; edges: reals between steps");
+    if (!models->count)
+        xn_bench_fail("no network", "name --model; tests/bench/networks.py writes some");
+    puts("edges: reals between steps; + so many steps in the same kernel; floor: the least that an "
+         "H200 needs; SLOW: more than 4 times that");
     xn_report_table(s->report, columns, XN_COUNT(columns));
-    for (int p = 0; p < XN_COUNT(precisions); p++) {
-        const int64_t wrong = count_wrong(&s->on, precisions[p]);
-        xn_network *network = lowered(SIDE, precisions[p]);
-        for (int i = 0; batches[i] && !s->options->check_only; i++)
-            if (!s->options->batch || s->options->batch == batches[i])
-                run_batch(s, network, precisions[p], batches[i], wrong);
-        if (s->options->check_only)
-            printf("%s\n", xn_bench_verdict(s, wrong));
-        xn_network_free(network);
-    }
+    for (int i = 0; i < models->count; i++)
+        for (int p = 0; p < XN_COUNT(precisions); p++)
+            run_model(s, models->text[i], precisions[p]);
 }

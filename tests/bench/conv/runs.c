@@ -2,8 +2,8 @@
  * service's workers do them: threads with a stream each, on one GPU and on all there are, batches
  * of items that lie apart. Two ways in turns: as the backend does it, which is without copies where
  * a batch is small, and with a copy an item and an event a stage. */
-#include "../birealnet.h"
 #include "../clock.h"
+#include "../model.h"
 #include "rows.h"
 
 #include "xn_mem.h"
@@ -295,11 +295,9 @@ static void run_layer(xn_bench_session *s, bench *b, const xn_row *r) {
     xn_mem_free(real);
 }
 
-static void run_network(xn_bench_session *s, bench *b) {
-    enum { SIDE = 224 };
-    xn_birealnet *net = xn_birealnet_make(SIDE, XN_PRECISION_FP16);
-    xn_network *network = xn_birealnet_lower(net);
-    work w = {.name = "Bi-Real-18 fp16",
+static void run_network(xn_bench_session *s, bench *b, const char *folder) {
+    xn_network *network = xn_bench_model(folder, 0, XN_PRECISION_FP16);
+    work w = {.name = xn_bench_model_name(folder),
               .weights = (const xn_weights *const *)network->weights,
               .weights_count = network->weights_count,
               .in_bytes = network->input_bytes,
@@ -307,7 +305,6 @@ static void run_network(xn_bench_session *s, bench *b) {
     xn_problem_of_network(network, &w.problem);
     run_work(s, b, &w);
     xn_network_free(network);
-    xn_birealnet_free(net);
 }
 
 /* The session's GPU, and the others beside it. */
@@ -334,8 +331,8 @@ void xn_bench_runs(xn_bench_session *s) {
     const xn_row *r;
     for (int i = 0; (r = xn_rows_next(s, &i));)
         run_layer(s, &b, r);
-    if (!s->options->only.count)
-        run_network(s, &b);
+    for (int i = 0; i < s->options->models.count; i++)
+        run_network(s, &b, s->options->models.text[i]);
     for (int i = 1; i < b.gpu_count; i++)
         b.ways[0]->device_close(b.gpus[i].device);
 }

@@ -2,21 +2,20 @@
  * for the workload behind "cache-". Of the requests a share has one of 64 inputs, and all others an
  * input that never came before. So the share is the rate of hits, but for the first of each input;
  * what the daemon counted stands beside it. */
-#include "../birealnet.h"
 #include "compare.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { OFF, ON, SIDES, PIXELS = 224 * 224 * 3, CONNECTIONS = 32 };
+enum { OFF, ON, SIDES, PIXELS = 224 * 224 * 3, CLASSES = 1000, CONNECTIONS = 32 };
 
 static void picture_message(ol_message *out) {
     static unsigned char pixels[PIXELS];
     xn_rng rng = {8};
     for (int i = 0; i < PIXELS; i++)
         pixels[i] = (unsigned char)xn_rng_next(&rng);
-    ol_message_build("POST", "/v2/models/birealnet/infer", "", pixels, PIXELS, 1, out);
-    out->output_bytes = XN_BIREALNET_CLASSES * sizeof(float);
+    ol_message_build("POST", "/v2/models/network/infer", "", pixels, PIXELS, 1, out);
+    out->output_bytes = CLASSES * sizeof(float);
     out->stamp_at = out->length - PIXELS;
 }
 
@@ -34,14 +33,13 @@ static void start(bench_contest *c, const char *workload) {
     static const char *const cache[] = {"--response-cache-bytes", "64M", NULL};
     static const char *const names[SIDES] = {"no cache", "64 MiB"};
     const bool is_network = !strcmp(workload, "network");
-    xn_birealnet *net = is_network ? xn_birealnet_make(224, XN_PRECISION_FP32) : NULL;
     char backend[32];
     for (int i = 0; i < SIDES; i++) {
         bench_side *s = &c->sides[c->count++];
         const char *const *more = i == ON ? cache : NULL;
         s->name = names[i];
         if (is_network) {
-            bench_birealnet_start(&s->process, c->o, net, more, &s->server);
+            bench_model_start(&s->process, c->o, more, &s->server);
             picture_message(&s->message);
         } else {
             bench_daemon_start(&s->process, c->o, more, &s->server);
@@ -49,8 +47,6 @@ static void start(bench_contest *c, const char *workload) {
             shape_message(ol_shape_named(workload), &s->server, &s->message);
         }
     }
-    if (net)
-        xn_birealnet_free(net);
 }
 
 static double counter(const bench_contest *c, const char *name) {

@@ -9,14 +9,15 @@
 
 typedef struct bench_options {
     const char *json; /* NULL: none */
-    const char *xnord, *scripts;
+    const char *xnord, *scripts, *model;
     char **flags;                   /* xnord's, behind "--"; NULL-terminated */
     const char *cpus, *daemon_cpus; /* "2,3"; NULL: all; of overload half each */
     const char *workloads, *loads, *sides, *hits, *gpus; /* lists with spaces or commas */
     int rounds, runs, values, port;
     int threads, connections, sources; /* 0: the sub-command's */
+    int images;                        /* of a request to a network; 0: all there are */
     double seconds, warmup, rate, patience_ms, slice_ms;
-    bool constant, check, fp16;
+    bool constant, check;
     uint64_t seed;
 } bench_options;
 
@@ -57,10 +58,9 @@ double bench_cpu_us(pid_t pid);
 void bench_daemon_start(bench_process *p, const bench_options *o, const char *const *more,
                         struct sockaddr_in *address);
 
-/* The same with a model "birealnet". more: at most 8. */
-struct xn_birealnet;
-void bench_birealnet_start(bench_process *p, const bench_options *o, const struct xn_birealnet *net,
-                           const char *const *more, struct sockaddr_in *address);
+/* The same with the folder of --model as "network". more: at most 8. */
+void bench_model_start(bench_process *p, const bench_options *o, const char *const *more,
+                       struct sockaddr_in *address);
 
 /* Waits until it serves; the name of its backend, "?" where it does not say. */
 void bench_daemon_ready(const struct sockaddr_in *server, char *backend, size_t size);

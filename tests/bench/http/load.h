@@ -62,6 +62,22 @@ char *ol_ask(const ol_message *message, size_t variant, const struct sockaddr_in
 void ol_keep_output(ol_message *message, const struct sockaddr_in *server);
 void ol_message_free(ol_message *message);
 
+/* ---- system shared memory: a region that the daemon knows by that name ---- */
+
+typedef struct bench_region {
+    char key[64];
+    char *bytes;
+    size_t size;
+} bench_region;
+
+void bench_region_make(bench_region *region, const char *name, size_t bytes,
+                       const struct sockaddr_in *server);
+void bench_region_free(bench_region *region);
+/* In the JSON of the input and of the output: variant i has its own range, from i * each_in, i *
+ * each_out on. Eight digits are enough for both. */
+#define BENCH_OFFSET "@@@@@@@@"
+void bench_region_offsets(ol_message *message, size_t each_in, size_t each_out);
+
 /* ---- what happened ---- */
 
 typedef enum {

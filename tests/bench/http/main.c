@@ -25,6 +25,7 @@ static const command commands[] = {
 
 static bench_options o = {.xnord = "build/xnord",
                           .scripts = "tests/bench/http",
+                          .model = "build/networks/fp32/birealnet18",
                           .sides = "32 128 512",
                           .loads = "1 2 5 10",
                           .hits = "0 10 50 90 100",
@@ -67,7 +68,9 @@ static const xn_option options[] = {
     {"patience-ms", XN_OPTION_NUMBER, &o.patience_ms, "MS", "load: wait for a free connection"},
     {"slice-ms", XN_OPTION_NUMBER, &o.slice_ms, "MS",
      "load: in the JSON, what was due and good in each (up to 1200)"},
-    {"fp16", XN_OPTION_FLAG, &o.fp16, "", "network: what is kept between layers in fp16"},
+    {"model", XN_OPTION_TEXT, &o.model, "FOLDER",
+     "network, cache-network: of networks.py (build/networks/fp32/birealnet18)"},
+    {"images", XN_OPTION_COUNT, &o.images, "N", "network: requests of so many alone: 1 or 8"},
     {"values", XN_OPTION_COUNT, &o.values, "N", "json: numbers in a body (1000000)"},
     {"runs", XN_OPTION_COUNT, &o.runs, "N", "json: of each side (15)"},
 };

@@ -1,20 +1,19 @@
-/* network.c: a work of `bench-http compare`: a whole network over HTTP, Bi-Real-18 of random
- * weights for pictures of 224x224 as bytes, beside the echo ceiling with the same bodies. The first
- * answers' logits are compared with ref's; every other must be a 200 of the same length. The
- * ceiling sends each body back, xnord 4,000 bytes an image. */
-#include "../birealnet.h"
+/* network.c: a work of `bench-http compare`: a whole network over HTTP, of a model folder for
+ * pictures as bytes (--model), in bodies and in system shared memory, beside the echo ceiling with
+ * the same bodies. The first answers are compared with ref's; every other must be a 200 of the same
+ * length. The ceiling sends each body back, xnord what the network makes of it. */
+#include "../model.h"
 #include "compare.h"
 
 #include "xn_mem.h"
 #include "xn_program.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { SIDE = 224, PIXELS = SIDE * SIDE * 3, CLASSES = XN_BIREALNET_CLASSES };
+enum { SIDE = 224, PIXELS = SIDE * SIDE * 3, CLASSES = 1000, CONNECTIONS = 32 };
 enum { MOST_IMAGES = 8, PICTURES = 2 }; /* a batch has the same ones several times: ref is slow */
+enum { BYTES_IN = MOST_IMAGES * PIXELS, BYTES_OUT = MOST_IMAGES * CLASSES * (int)sizeof(float) };
 
 /* How images are sent. Raw bodies are of one image. */
 typedef struct body_kind {
@@ -65,83 +64,109 @@ static void run_on_ref(const xn_network *network, const pictures *b) {
     free(prepared);
 }
 
-/* All but the last layer is exact (birealnet.h). */
-static bool is_right(const pictures *b, const char *answer, size_t length, int images) {
+/* All but the last layer is exact (networks.py). */
+static bool are_right(const pictures *b, const char *logits, int images) {
     const size_t known = (size_t)PICTURES * CLASSES, count = (size_t)images * CLASSES;
-    const size_t bytes = count * sizeof(float);
     float most = 0;
-    if (strncmp(answer, "HTTP/1.1 200", 12) || length < bytes)
-        return false;
     for (size_t i = 0; i < known; i++)
         most = fmaxf(most, fabsf(b->logits[i]));
     for (size_t i = 0; i < count; i++) {
         float logit;
-        memcpy(&logit, answer + length - bytes + i * sizeof logit, sizeof logit);
+        memcpy(&logit, logits + i * sizeof logit, sizeof logit);
         if (!(fabsf(logit - b->logits[i % known]) <= 1e-3f * most))
             return false;
     }
     return true;
 }
 
+static void check(const pictures *b, const char *what, const char *logits, int images) {
+    if (!are_right(b, logits, images))
+        xn_bench_fail(what, "xnord's logits are not ref's");
+}
+
 /* ---- requests ---- */
+
+static void copy_pictures(const pictures *b, int images, void *to) {
+    for (int i = 0; i < images; i++)
+        memcpy((char *)to + (size_t)i * PIXELS, b->pixels + (size_t)(i % PICTURES) * PIXELS,
+               PIXELS);
+}
+
+#define TENSORS(input, output)                                                                     \
+    "{\"inputs\": [{\"name\": \"input\", \"datatype\": \"UINT8\", \"shape\": [%d, 224, 224, 3], "  \
+    "\"parameters\": {" input "}}]" output "}"
 
 static void make_message(const pictures *b, const body_kind *body, bool is_echo, ol_message *out) {
     const size_t values = (size_t)body->images * PIXELS;
     char json[512] = "";
     unsigned char *pixels = bench_take(values);
-    for (int i = 0; i < body->images; i++)
-        memcpy(pixels + (size_t)i * PIXELS, b->pixels + (size_t)(i % PICTURES) * PIXELS, PIXELS);
+    copy_pictures(b, body->images, pixels);
     if (!body->raw)
         snprintf(json, sizeof json,
-                 "{\"inputs\": [{\"name\": \"input\", \"datatype\": \"UINT8\", \"shape\": [%d, %d, "
-                 "%d, 3], \"parameters\": {\"binary_data_size\": %zu}}], \"parameters\": "
-                 "{\"binary_data_output\": true}}",
-                 body->images, SIDE, SIDE, values);
-    ol_message_build("POST", is_echo ? "/" : "/v2/models/birealnet/infer", json, pixels, values, 1,
+                 TENSORS("\"binary_data_size\": %zu",
+                         ", \"parameters\": {\"binary_data_output\": true}"),
+                 body->images, values);
+    ol_message_build("POST", is_echo ? "/" : "/v2/models/network/infer", json, pixels, values, 1,
                      out);
     out->output_bytes = is_echo ? out->body_length : (size_t)body->images * CLASSES * sizeof(float);
     free(pixels);
 }
 
 static void check_first(const pictures *b, const body_kind *body, const bench_side *side) {
+    const size_t bytes = (size_t)body->images * CLASSES * sizeof(float);
     size_t length = 0;
     char *answer = ol_ask(&side->message, 0, &side->server, &length);
-    if (!is_right(b, answer, length, body->images))
-        xn_bench_fail(body->form, "xnord's logits are not ref's");
+    if (length < bytes)
+        xn_bench_fail(body->form, "the answer is too short");
+    check(b, body->form, answer + length - bytes, body->images);
     free(answer);
+}
+
+/* ---- in shared memory: each connection has its own range ---- */
+
+#define REGION(name, bytes)                                                                        \
+    "\"shared_memory_region\": \"" name "\", \"shared_memory_byte_size\": " bytes                  \
+    ", \"shared_memory_offset\": " BENCH_OFFSET
+
+static void share(const pictures *b, bench_side *side, bench_region *in, bench_region *out) {
+    char json[512];
+    bench_region_make(in, "in", (size_t)CONNECTIONS * BYTES_IN, &side->server);
+    bench_region_make(out, "out", (size_t)CONNECTIONS * BYTES_OUT, &side->server);
+    for (int i = 0; i < CONNECTIONS; i++)
+        copy_pictures(b, MOST_IMAGES, in->bytes + (size_t)i * BYTES_IN);
+    snprintf(json, sizeof json,
+             TENSORS(REGION("in", "%d"),
+                     ", \"outputs\": [{\"name\": \"logits\", \"parameters\": {" REGION("out",
+                                                                                       "%d") "}}]"),
+             MOST_IMAGES, BYTES_IN, BYTES_OUT);
+    ol_message_build("POST", "/v2/models/network/infer", json, "", 0, CONNECTIONS, &side->message);
+    bench_region_offsets(&side->message, BYTES_IN, BYTES_OUT);
+    side->message.any_length = true;
+    for (size_t i = 0; i < CONNECTIONS; i++) {
+        free(ol_ask(&side->message, i, &side->server, NULL));
+        check(b, "shared memory", out->bytes + i * BYTES_OUT, MOST_IMAGES);
+    }
 }
 
 /* ---- the servers ---- */
 
-static void remove_folder(const char *folder) {
-    static const char *const files[] = {"config.json", "model.safetensors"};
-    char path[128];
-    for (int i = 0; i < XN_COUNT(files); i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
-        unlink(path);
-    }
-    rmdir(folder);
-}
-
-void bench_birealnet_start(bench_process *p, const bench_options *o, const xn_birealnet *net,
-                           const char *const *more, struct sockaddr_in *address) {
+void bench_model_start(bench_process *p, const bench_options *o, const char *const *more,
+                       struct sockaddr_in *address) {
     enum { MORE = 8 };
-    char folder[] = "/tmp/xnord-bench-XXXXXX", model[64], backend[32];
+    char model[512], backend[32];
     const char *flags[MORE + 3] = {"--model", model};
     for (int i = 0; more && more[i] && i < MORE; i++)
         flags[2 + i] = more[i];
-    if (!mkdtemp(folder))
-        xn_bench_fail(folder, strerror(errno));
-    snprintf(model, sizeof model, "birealnet=%s", folder);
-    xn_birealnet_write(net, folder);
+    snprintf(model, sizeof model, "network=%s", o->model);
     bench_daemon_start(p, o, flags, address);
     bench_daemon_ready(address, backend, sizeof backend);
-    remove_folder(folder);
 }
 
-static void make_expected(pictures *b, const xn_birealnet *net) {
-    xn_network *network = xn_birealnet_lower(net);
+static void make_expected(pictures *b, const bench_options *o) {
+    xn_network *network = xn_bench_model(o->model, 0, XN_BENCH_AS_IT_SAYS);
     xn_rng rng = {8};
+    if (network->input_bytes != PIXELS || network->output_elements != CLASSES)
+        xn_bench_fail(o->model, "takes or gives something else than 224x224x3 bytes, 1000 logits");
     b->pixels = bench_take(PICTURES * PIXELS);
     b->logits = bench_take(PICTURES * CLASSES * sizeof(float));
     for (size_t i = 0; i < PICTURES * PIXELS; i++)
@@ -151,27 +176,36 @@ static void make_expected(pictures *b, const xn_birealnet *net) {
 }
 
 double bench_network(const bench_options *o, xn_report *report, const char *name) {
-    static const int connections[] = {1, 8, 32};
-    bench_contest c = {.o = o, .report = report, .hits = NAN};
-    bench_side *ours = &c.sides[c.count++];
-    xn_birealnet *net = xn_birealnet_make(SIDE, o->fp16 ? XN_PRECISION_FP16 : XN_PRECISION_FP32);
+    static const int connections[] = {1, 8, CONNECTIONS};
+    static const char *const flags[] = {"--allow-client-shm", NULL};
+    enum { OURS, ECHO, SHARED };
+    bench_contest c = {.o = o, .report = report, .hits = NAN, .count = SHARED};
+    bench_side *sides = c.sides;
+    bench_region in, out;
     pictures b;
     (void)name;
-    make_expected(&b, net);
-    ours->name = "xnord";
-    bench_birealnet_start(&ours->process, o, net, NULL, &ours->server);
-    xn_birealnet_free(net);
-    bench_echo_side(o, &c.sides[c.count++]);
+    make_expected(&b, o);
+    sides[OURS].name = "xnord";
+    bench_model_start(&sides[OURS].process, o, flags, &sides[OURS].server);
+    bench_echo_side(o, &sides[ECHO]);
     for (int i = 0; i < XN_COUNT(bodies); i++) {
         c.work = bodies[i].form;
         c.images = bodies[i].images;
         for (int k = 0; k < c.count; k++)
-            make_message(&b, &bodies[i], c.sides[k].is_echo, &c.sides[k].message);
-        check_first(&b, &bodies[i], ours);
-        bench_compare_sides(&c, connections, XN_COUNT(connections));
+            make_message(&b, &bodies[i], sides[k].is_echo, &sides[k].message);
+        check_first(&b, &bodies[i], &sides[OURS]);
+        if (c.images == MOST_IMAGES) {
+            sides[SHARED] = (bench_side){.name = "shared memory", .server = sides[OURS].server};
+            share(&b, &sides[SHARED], &in, &out);
+            c.count++;
+        }
+        if (!o->images || o->images == c.images)
+            bench_compare_sides(&c, connections, XN_COUNT(connections));
         bench_contest_next(&c);
     }
     bench_contest_end(&c);
+    bench_region_free(&in);
+    bench_region_free(&out);
     free(b.pixels);
     free(b.logits);
     return c.failures;

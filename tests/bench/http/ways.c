@@ -5,12 +5,8 @@
  * and reads it by itself: that is not in the times, nor is making a body. */
 #include "compare.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum { CHANNELS = 64, SIDE = 56, PIXELS = SIDE * SIDE, IMAGE = 512 };
 enum { FLOATS = CHANNELS * PIXELS * 4, BITS = CHANNELS / 8 * PIXELS };
@@ -19,7 +15,7 @@ enum { REGION_BYTES = CONNECTIONS * IMAGE_BYTES };
 
 /* A request: its JSON and the values behind it. */
 typedef struct way {
-    const char *name, *path, *json; /* an OFFSET in the JSON: the connection's, of its image */
+    const char *name, *path, *json; /* in the JSON a BENCH_OFFSET each of input and output */
     size_t values, output;          /* bytes behind the JSON, of the request and of the answer */
 } way;
 
@@ -40,10 +36,9 @@ typedef struct pair {
 #define INFER(input, output)                                                                       \
     "{\"inputs\": [" input "], \"outputs\": [{\"name\": \"output\", \"parameters\": {" output      \
     "}}], \"parameters\": {\"padding\": 1}}"
-#define OFFSET "@@@@@@@@"
 #define REGION(name)                                                                               \
     "\"shared_memory_region\": \"" name "\", \"shared_memory_byte_size\": 1048576, "               \
-    "\"shared_memory_offset\": " OFFSET
+    "\"shared_memory_offset\": " BENCH_OFFSET
 
 /* ---- requests ---- */
 
@@ -62,78 +57,41 @@ static void pack(const char *floats, char *bits) {
 static void make_message(const way *w, ol_message *out) {
     const size_t variants = w->values ? 1 : CONNECTIONS;
     float *values = bench_take(IMAGE_BYTES); /* the largest */
-    char *bits = bench_take(BITS), digits[16];
+    char *bits = bench_take(BITS);
     ol_fill(values, IMAGE_BYTES / sizeof(float), 7);
     pack((const char *)values, bits);
     ol_message_build("POST", w->path, w->json, w->values == BITS ? bits : (char *)values, w->values,
                      variants, out);
     out->output_bytes = w->output;
     out->any_length = !w->output;
-    for (size_t i = 0; i < variants && !w->values; i++) {
-        char *json = out->bytes + i * out->length, *end = json + out->length;
-        /* eight digits are enough for REGION_BYTES */
-        snprintf(digits, sizeof digits, "%8d", (int)i * IMAGE_BYTES);
-        while ((json = memmem(json, (size_t)(end - json), OFFSET, strlen(OFFSET))))
-            memcpy(json, digits, strlen(OFFSET));
-    }
+    bench_region_offsets(out, IMAGE_BYTES, IMAGE_BYTES);
     free(bits);
     free(values);
 }
 
-/* ---- shared memory ---- */
-
-static void name_region(const char *name, char *key, size_t size) {
-    snprintf(key, size, "/xnord-bench-%d-%s", (int)getpid(), name);
-}
-
-static void make_region(const char *name, const struct sockaddr_in *server) {
-    char key[64], path[128], json[128];
-    ol_message message;
-    name_region(name, key, sizeof key);
-    const int fd = shm_open(key, O_CREAT | O_EXCL | O_RDWR, 0600);
-    if (fd < 0 || ftruncate(fd, REGION_BYTES))
-        xn_bench_fail(key, strerror(errno));
-    char *values = mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (values == MAP_FAILED)
-        xn_bench_fail(key, strerror(errno));
-    for (int i = 0; i < CONNECTIONS; i++)
-        ol_fill((float *)(void *)(values + (size_t)i * IMAGE_BYTES), IMAGE_BYTES / sizeof(float),
-                7);
-    munmap(values, REGION_BYTES);
-    close(fd);
-    snprintf(path, sizeof path, "/v2/systemsharedmemory/region/%s/register", name);
-    snprintf(json, sizeof json, "{\"key\": \"%s\", \"offset\": 0, \"byte_size\": %d}", key,
-             REGION_BYTES);
-    ol_message_build("POST", path, json, "", 0, 1, &message);
-    free(ol_ask(&message, 0, server, NULL));
-    ol_message_free(&message);
-}
-
 /* ---- checks ---- */
+
+static bench_region in, out;
+
+static void make_regions(const struct sockaddr_in *server) {
+    bench_region_make(&in, "in", REGION_BYTES, server);
+    bench_region_make(&out, "out", REGION_BYTES, server);
+    for (size_t i = 0; i < CONNECTIONS; i++)
+        ol_fill((float *)(void *)(in.bytes + i * IMAGE_BYTES), IMAGE_BYTES / sizeof(float), 7);
+}
 
 /* Both ways must give the same: values in the body, and for each connection in shared memory. */
 static void check_image(const ol_message *messages, const struct sockaddr_in *server) {
-    static const char *const regions[] = {"in", "out"};
-    char key[64];
     size_t length = 0;
     char *body = ol_ask(&messages[0], 0, server, &length);
     for (size_t i = 0; i < CONNECTIONS; i++)
         free(ol_ask(&messages[1], i, server, NULL));
-    name_region("out", key, sizeof key);
-    const int fd = shm_open(key, O_RDONLY, 0);
-    const char *values = mmap(NULL, REGION_BYTES, PROT_READ, MAP_SHARED, fd, 0);
-    bool same = values != MAP_FAILED && length >= IMAGE_BYTES;
-    for (int i = 0; i < CONNECTIONS && same; i++)
-        same = !memcmp(values + (size_t)i * IMAGE_BYTES, body + length - IMAGE_BYTES, IMAGE_BYTES);
-    if (values != MAP_FAILED)
-        munmap((void *)values, REGION_BYTES);
-    if (fd >= 0)
-        close(fd);
+    bool same = length >= IMAGE_BYTES;
+    for (size_t i = 0; i < CONNECTIONS && same; i++)
+        same = !memcmp(out.bytes + i * IMAGE_BYTES, body + length - IMAGE_BYTES, IMAGE_BYTES);
     free(body);
-    for (int i = 0; i < XN_COUNT(regions); i++) { /* the daemon has them open */
-        name_region(regions[i], key, sizeof key);
-        shm_unlink(key);
-    }
+    bench_region_free(&in);
+    bench_region_free(&out);
     if (!same)
         xn_bench_fail("xnord", "shared memory has other values than the body");
 }
@@ -210,10 +168,8 @@ double bench_ways(const bench_options *o, xn_report *report, const char *name) {
     bench_daemon_ready(&server, backend, sizeof backend);
     ol_put_weights("layer", CHANNELS, CHANNELS, &server);
     ol_put_weights("image", 1, 1, &server);
-    if (!p->ways[1].values) {
-        make_region("in", &server);
-        make_region("out", &server);
-    }
+    if (!p->ways[1].values)
+        make_regions(&server);
     for (int i = 0; i < WAYS; i++) {
         make_message(&p->ways[i], &messages[i]);
         c.sides[i].name = p->ways[i].name;

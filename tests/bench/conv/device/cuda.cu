@@ -144,6 +144,45 @@ static void plan_terms(const xn_plan *plan, char *text, size_t size) {
         at += (size_t)snprintf(text + at, size - at, "%s%.9g", i ? " " : "", terms[i]);
 }
 
+/* ---- a whole run, step by step ---- */
+
+static std::vector<cudaEvent_t> marks; /* where each step begins, and the end */
+static std::vector<int> fused;         /* of each step of the run, as xn_enqueued has it */
+
+static void mark(size_t step, cudaStream_t stream) {
+    while (marks.size() <= step) {
+        marks.emplace_back();
+        CHECK(cudaEventCreate(&marks.back()));
+    }
+    CHECK(cudaEventRecord(marks[step], stream));
+}
+
+static xn_status run_steps(xn_stream *stream, const xn_run *run, xn_recordings *,
+                           xn_run_times *times, xn_error *error) {
+    xn_status status = xn_cuda_begin(stream, run->batch, run->input, error);
+    fused.clear();
+    for (int i = 0; i < run->count && status == XN_OK; i++) {
+        fused.push_back(run->steps[i].fused);
+        xn_run part = *run;
+        part.steps = &run->steps[i];
+        part.count = run->steps[i].fused;
+        mark((size_t)i, stream->stream);
+        status = xn_cuda_enqueue_run(stream, &part, false, NULL, error);
+        for (; part.count > 1; part.count--, i++)
+            fused.push_back(1), mark((size_t)i + 1, stream->stream);
+    }
+    mark((size_t)run->count, stream->stream);
+    return status == XN_OK ? xn_cuda_end(stream, run->batch, run->output, times, error) : status;
+}
+
+static void steps_us(double *us) {
+    for (size_t i = 0; i < fused.size(); i++) {
+        float ms;
+        CHECK(cudaEventElapsedTime(&ms, marks[i], marks[i + (size_t)fused[i]]));
+        us[i] = 1e3 * ms;
+    }
+}
+
 /* A thread a vector, as the kernels under test do. */
 static __global__ void copy_kernel(const float4 *in, float4 *out, size_t in_count,
                                    size_t out_count) {
@@ -193,6 +232,8 @@ const xn_bench_place *xn_bench_cuda(void) {
     place.enqueue = enqueue;
     place.wait = wait_all;
     place.copy = copy;
+    place.run_steps = run_steps;
+    place.steps_us = steps_us;
     place.timer_make = timer_make;
     place.timer_sample = timer_sample;
     place.timer_free = timer_free;

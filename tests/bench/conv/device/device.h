@@ -42,6 +42,13 @@ typedef struct xn_bench_place {
     void (*wait)(void);
     void (*copy)(void *copy); /* of an xn_bench_copy, likewise */
 
+    /* A run of xn_backend that notes when each step begins, and microseconds of the steps of the
+     * last one; of steps that run as one the first has all, those behind it are not meant. NULL in
+     * the table: steps run one after the other while they are asked for. */
+    xn_status (*run_steps)(xn_stream *stream, const xn_run *run, xn_recordings *recordings,
+                           xn_run_times *times, xn_error *error);
+    void (*steps_us)(double *us);
+
     /* The name of path `index`, one that runs packed problems alone included, which the backend
      * does not list; NULL past the last. NULL in the table: those that the backend lists are all.
      */

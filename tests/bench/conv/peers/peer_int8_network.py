@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """INT8 networks of other runtimes beside `bench-conv time --of network`: 224x224x3 in, 1000 logits out, in turns.
 
-    peer_int8_network.py BENCH_CONV THREADS [FOLDER]
+    peer_int8_network.py BENCH_CONV MODEL THREADS [FOLDER]
 
 OpenVINO, ONNX Runtime and PyTorch's x86 backend, each where it is installed, run a ResNet-18 that is
 made here: random weights, batch norms folded, quantised for each output channel, calibrated on noise.
@@ -158,10 +158,10 @@ def turn_of(run, threads):
     return times
 
 
-def our_turn(bench_conv, threads, batch, folder):
+def our_turn(bench_conv, model, threads, batch, folder):
     """A process of its own for each turn: median and least of the turn's runs."""
     out = folder / "ours.json"
-    subprocess.run([bench_conv, "time", "--of", "network", "--backend", "cpu", "--threads", str(threads), "--batch",
+    subprocess.run([bench_conv, "time", "--of", "network", "--model", model, "--backend", "cpu", "--threads", str(threads), "--batch",
                     str(batch), "--rounds", "1", "--ms", str(int(1e3 * TURN_S)), "--json", out],
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     rows = json.loads(out.read_text())
@@ -169,9 +169,9 @@ def our_turn(bench_conv, threads, batch, folder):
     return [row["least_us"] / 1e3, row["median_us"] / 1e3]
 
 
-def sides(bench_conv, threads, batch, folder):
+def sides(bench_conv, ours, threads, batch, folder):
     """Of each side that is installed: its name and a function that takes a turn."""
-    yield "xnord Bi-Real-18", lambda: our_turn(bench_conv, threads, batch, folder)
+    yield "xnord Bi-Real-18", lambda: our_turn(bench_conv, ours, threads, batch, folder)
     for name, make in (("OpenVINO INT8", of_openvino), ("ONNX Runtime INT8", of_onnxruntime),
                        ("PyTorch x86 INT8", of_torch)):
         try:
@@ -185,8 +185,8 @@ def sides(bench_conv, threads, batch, folder):
         yield name, lambda run=run: turn_of(run, threads)
 
 
-def compare(bench_conv, threads, batch, folder):
-    turns = {name: (turn, []) for name, turn in sides(bench_conv, threads, batch, folder)}
+def compare(bench_conv, model, threads, batch, folder):
+    turns = {name: (turn, []) for name, turn in sides(bench_conv, model, threads, batch, folder)}
     for _ in range(ROUNDS):
         for turn, times in turns.values():
             times += turn()
@@ -204,14 +204,14 @@ def compare(bench_conv, threads, batch, folder):
 
 
 def main():
-    if len(sys.argv) not in (3, 4):
+    if len(sys.argv) not in (4, 5):
         sys.exit(__doc__)
-    bench_conv, threads = sys.argv[1], int(sys.argv[2])
+    bench_conv, model, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
     with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(sys.argv[3] if len(sys.argv) == 4 else temporary)
+        folder = pathlib.Path(sys.argv[4] if len(sys.argv) == 5 else temporary)
         os.makedirs(folder, exist_ok=True)
         for batch in BATCHES:
-            compare(bench_conv, threads, batch, folder)
+            compare(bench_conv, model, threads, batch, folder)
 
 
 main()
