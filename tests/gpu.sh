@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # What a machine with a GPU owes a change, in one call: builds for its chip, runs the suites on both
-# backends, then the CUDA suites under compute-sanitizer, then times networks and layers.
+# backends, then the CUDA suites under compute-sanitizer, then times networks and layers and prints
+# their tables.
 #
 #   tests/gpu.sh FOLDER [build|suites|sanitizers|times ...]
 #
 # Without names all four run, in that order, and what fails does not stop the rest. Logs and JSON lie
-# in FOLDER. SM (default: the first GPU's) is the chip, such as 90a.
+# in FOLDER. SM (default: the first GPU's) is the chip, such as 90a. BEFORE: an older FOLDER, with
+# whose single layers the tables compare. PYTHON: one that has PyTorch, for the peer.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -37,7 +39,7 @@ of_kind() { "$build/xnord-tests" --list | grep -E "$1"; }
 for name in "${parts[@]}"; do
     case $name in
     build)
-        part build make "-j$(nproc)" --no-print-directory build test-binary "$build/bench-conv" \
+        part build make "-j$(nproc)" --no-print-directory build test-binary "$build"/bench-{conv,http} \
             BUILD="$build" CUDA=1 CUDA_GENCODE="-gencode=arch=compute_$chip,code=sm_$chip"
         ;;
     suites)
@@ -55,8 +57,22 @@ for name in "${parts[@]}"; do
         done
         ;;
     times)
-        part network "$build/bench-conv" time --of network --backend cuda --json "$folder/network.json"
-        part layers "$build/bench-conv" paths --backend cuda --shapes networks --json "$folder/layers.json"
+        python=${PYTHON:-python3}
+        for precision in fp32 fp16; do
+            "$python" tests/bench/networks.py "$folder/networks/$precision" "$precision"
+        done
+        models=("$folder"/networks/fp32/*)
+        part network "$build/bench-conv" time --of network --backend cuda "${models[@]/#/--model=}" \
+            --rounds 1 --json "$folder/network.json"
+        part peer "$python" tests/bench/conv/peers/peer_torch_network.py cuda
+        part http "$build/bench-http" compare --workloads network --xnord "$build/xnord" \
+            --model "$folder/networks/fp16/birealnet18" --images 8 --connections 32 --seconds 2 \
+            --json "$folder/http.json" -- --backend cuda --max-batch-images 512
+        part one-channel "$build/bench-conv" time --backend cuda --shapes few --peer none \
+            --only 1x1x --json "$folder/one_channel.json"
+        part shapes "$build/bench-conv" paths --backend cuda --shapes networks --chosen \
+            --json "$folder/shapes.json"
+        "$python" tests/bench/tables.py "$folder" ${BEFORE:+"$BEFORE"}
         ;;
     *)
         echo "gpu.sh: there is no part '$name' (build, suites, sanitizers, times)" >&2
