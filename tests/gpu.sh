@@ -72,7 +72,7 @@ for name in "${parts[@]}"; do
             --only 1x1x --json "$folder/one_channel.json"
         part shapes "$build/bench-conv" paths --backend cuda --shapes networks --chosen \
             --json "$folder/shapes.json"
-        "$python" tests/bench/tables.py "$folder" ${BEFORE:+"$BEFORE"}
+        "$python" tests/bench/tables.py "$folder" ${BEFORE:+"$BEFORE"} | tee "$folder/tables.md"
         ;;
     *)
         echo "gpu.sh: there is no part '$name' (build, suites, sanitizers, times)" >&2

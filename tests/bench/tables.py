@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Prints, as Markdown, what `tests/gpu.sh FOLDER times` measured: networks and their peers, layers
-beside their floors, single layers, one channel beside a copy, a network over HTTP.
+"""Prints, as Markdown, what `tests/gpu.sh FOLDER times` measured: single layers, one channel beside a
+copy, layers of networks beside their floors, a network over HTTP, networks and their peers.
 
     tables.py FOLDER [BEFORE]     BEFORE: an older FOLDER, whose single layers are compared
 """
@@ -15,8 +15,10 @@ BATCHES = (1, 8, 64, 512)
 
 
 def rows(folder, name):
+    """Those that are whole, where the measurement was ended."""
     file = folder / f"{name}.json"
-    return json.loads(file.read_text()) if file.exists() else []
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [json.loads(text.strip(" ,[]")) for text in lines if text.strip(" ,[]").endswith("}")]
 
 
 def speed(images, us):
@@ -43,10 +45,10 @@ def networks(folder):
     pattern = r"(.*), graph +batch +(\d+) median +([\d.]+) us"
     for what, images, us in re.findall(pattern, peer.read_text() if peer.exists() else ""):
         found.setdefault(f"ResNet-18, PyTorch, {what}", {})[int(images)] = float(us)
-    head("network, device time", *[f"{images} images" for images in BATCHES])
+    head("images at a time", *BATCHES)
     for what, times in found.items():
         line(what, *[speed(n, times[n]) if n in times else "" for n in BATCHES])
-    line("ResNet-50, TensorRT, INT8, MLPerf Inference v4.1 offline, a 8th of 8 H200", "", "", "",
+    line("ResNet-50, TensorRT, INT8, MLPerf Inference v4.1 offline, an eighth of 8 H200", "", "", "",
          f"{756960 / 8:,.0f}/s")
 
 
@@ -106,11 +108,11 @@ def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     folder = pathlib.Path(sys.argv[1])
-    networks(folder)
+    single(folder, pathlib.Path(sys.argv[2]) if len(sys.argv) == 3 else None)
+    one_channel(folder)
     layers(folder)
     http(folder)
-    one_channel(folder)
-    single(folder, pathlib.Path(sys.argv[2]) if len(sys.argv) == 3 else None)
+    networks(folder)
 
 
 main()
