@@ -64,6 +64,8 @@ for name in "${parts[@]}"; do
         models=("$folder"/networks/fp32/*)
         part network "$build/bench-conv" time --of network --backend cuda "${models[@]/#/--model=}" \
             --rounds 1 --json "$folder/network.json"
+        part network-cpu "$build/bench-conv" time --of network --backend cpu --threads 2 --batch 1 \
+            "${models[@]/#/--model=}" --rounds 2 --json "$folder/network_cpu.json"
         part peer "$python" tests/bench/conv/peers/peer_torch_network.py cuda
         part http "$build/bench-http" compare --workloads network --xnord "$build/xnord" \
             --model "$folder/networks/fp16/birealnet18" --images 8 --connections 32 --seconds 2 \

@@ -37,9 +37,9 @@ def head(*cells):
 
 def networks(folder):
     found = {}
-    for r in rows(folder, "network"):
+    for r in rows(folder, "network") + rows(folder, "network_cpu"):
         if r["kind"] == "all":
-            what = f'{r["network"]}, {r["precision"]}{" WRONG" * bool(r["verdict"])}'
+            what = f'{r["network"]}, {r["precision"]}, {r["backend"]}{" WRONG" * bool(r["verdict"])}'
             found.setdefault(what, {})[r["images"]] = r["median_us"]
     peer = folder / "peer.log"
     pattern = r"(.*), graph +batch +(\d+) median +([\d.]+) us"
