@@ -32,7 +32,7 @@ static xn_model_config *read_config(const char *folder, int64_t side, int precis
         xn_bench_fail(folder, error.message);
     xn_graph_params *params = &config->params;
     int64_t *size = &params->input_shape.dims[params->input_layout == XN_IMAGE_NHWC ? 0 : 1];
-    if (side)
+    if (side && side < size[0])
         size[0] = size[1] = side;
     if (precision != XN_BENCH_AS_IT_SAYS)
         params->precision = (xn_precision)precision;

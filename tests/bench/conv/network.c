@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { SMALL_SIDE = 64, MOST_STEPS = 128, MOST_RUNS = 400, READS = 3, MOST_TIMES = 4 };
+enum { SMALL_SIDE = 64, MOST_STEPS = 128, MOST_RUNS = 400, MOST_TIMES = 4 };
 
 /* ---- running ---- */
 
@@ -56,7 +56,7 @@ static void make_runner(const xn_bench_device *on, const xn_network *network, in
     xn_error error;
     *r = (runner){.backend = *on->backend, .network = network, .images = images};
     timed.enqueue = on->backend->enqueue;
-    if (!on->place || !on->place->run_steps)
+    if (!on->backend->run) /* on a GPU enqueue returns before anything is done */
         r->backend.enqueue = timed_enqueue;
     r->prepared = xn_bench_take((size_t)network->weights_count, sizeof(xn_prepared *));
     for (int i = 0; i < network->weights_count; i++)
@@ -67,6 +67,8 @@ static void make_runner(const xn_bench_device *on, const xn_network *network, in
         r->input[i] = (unsigned char)xn_rng_next(&rng);
     if (network->step_count > MOST_STEPS)
         xn_bench_fail("network", "too many steps");
+    if (network->steps[0].conv.input_datatype != XN_UINT8)
+        xn_bench_fail("network", "takes no pictures as bytes");
     xn_problem_of_network(network, &problem);
     if (xn_program_create(&r->backend, on->stream, &problem, images, &r->program, &error) ||
         xn_program_ready(r->program, (const xn_prepared *const *)r->prepared, &error))
@@ -154,13 +156,6 @@ typedef struct measured {
     double *whole, *steps; /* samples; of the steps MOST_RUNS each */
 } measured;
 
-/* How many steps run as one from this one on. */
-static int fused_at(const measured *m, int index, const int32_t *tensor_reads) {
-    const xn_network *n = m->network;
-    const xn_backend *b = m->s->on.backend;
-    return b->fuses ? b->fuses(&n->steps[index], n->step_count - index, tensor_reads) : 1;
-}
-
 static void report_step(const measured *m, int index, int count, const xn_stats *stats,
                         double whole) {
     const xn_step *step = &m->network->steps[index];
@@ -184,22 +179,14 @@ static void report_step(const measured *m, int index, int count, const xn_stats 
         XN_N(times), XN_N(NAN), XN_T(times > MOST_TIMES ? "SLOW" : ""));
 }
 
+/* Steps that ran as one with those before them have no time. */
 static void report_steps(measured *m, int runs, double whole) {
-    const xn_network *n = m->network;
-    int32_t *tensor_reads = xn_bench_take(READS * MOST_STEPS, sizeof *tensor_reads);
-    for (int i = 0; i < n->step_count; i++) {
-        const xn_step *s = &n->steps[i];
-        const int32_t read[READS] = {s->input, s->residual, s->second};
-        for (int k = 0; k < READS; k++)
-            if (read[k] != XN_NO_TENSOR)
-                tensor_reads[read[k]]++;
-    }
-    for (int i = 0, count; i < n->step_count; i += count) {
+    for (int i = 0, count; i < timed.steps; i += count) {
+        for (count = 1; i + count < timed.steps && isnan(m->steps[(i + count) * MOST_RUNS]);)
+            count++;
         const xn_stats stats = xn_stats_of(m->steps + (size_t)i * MOST_RUNS, runs);
-        count = fused_at(m, i, tensor_reads);
         report_step(m, i, count, &stats, whole);
     }
-    xn_mem_free(tensor_reads);
 }
 
 /* Runs for `ms` and takes their samples; how many. */

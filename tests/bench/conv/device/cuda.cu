@@ -147,7 +147,7 @@ static void plan_terms(const xn_plan *plan, char *text, size_t size) {
 /* ---- a whole run, step by step ---- */
 
 static std::vector<cudaEvent_t> marks; /* where each step begins, and the end */
-static std::vector<int> fused;         /* of each step of the run, as xn_enqueued has it */
+static std::vector<int> fused;         /* of each step; 0: it ran with one before it */
 
 static void mark(size_t step, cudaStream_t stream) {
     while (marks.size() <= step) {
@@ -160,16 +160,13 @@ static void mark(size_t step, cudaStream_t stream) {
 static xn_status run_steps(xn_stream *stream, const xn_run *run, xn_recordings *,
                            xn_run_times *times, xn_error *error) {
     xn_status status = xn_cuda_begin(stream, run->batch, run->input, error);
-    fused.clear();
-    for (int i = 0; i < run->count && status == XN_OK; i++) {
-        fused.push_back(run->steps[i].fused);
+    fused.assign((size_t)run->count, 0);
+    for (int i = 0; i < run->count && status == XN_OK; i += fused[i]) {
         xn_run part = *run;
         part.steps = &run->steps[i];
-        part.count = run->steps[i].fused;
+        part.count = fused[i] = part.steps->fused;
         mark((size_t)i, stream->stream);
         status = xn_cuda_enqueue_run(stream, &part, false, NULL, error);
-        for (; part.count > 1; part.count--, i++)
-            fused.push_back(1), mark((size_t)i + 1, stream->stream);
     }
     mark((size_t)run->count, stream->stream);
     return status == XN_OK ? xn_cuda_end(stream, run->batch, run->output, times, error) : status;
@@ -177,8 +174,9 @@ static xn_status run_steps(xn_stream *stream, const xn_run *run, xn_recordings *
 
 static void steps_us(double *us) {
     for (size_t i = 0; i < fused.size(); i++) {
-        float ms;
-        CHECK(cudaEventElapsedTime(&ms, marks[i], marks[i + (size_t)fused[i]]));
+        float ms = NAN;
+        if (fused[i])
+            CHECK(cudaEventElapsedTime(&ms, marks[i], marks[i + (size_t)fused[i]]));
         us[i] = 1e3 * ms;
     }
 }
