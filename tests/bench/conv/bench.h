@@ -8,10 +8,10 @@
 typedef struct xn_bench_options {
     const char *backend; /* NULL: all that this build and machine have */
     const char *of;      /* what `time` measures */
+    xn_texts models;     /* folders */
     const char *path, *json, *peer, *opencv;
     xn_texts shapes, kinds;
-    xn_texts models; /* folders */
-    xn_texts only;   /* a row's name has one of them; none: all rows */
+    xn_texts only; /* a row's name has one of them; none: all rows */
     bool chosen, check_only;
     int batch; /* 0: all */
     int rounds, random, threads;
