@@ -134,6 +134,10 @@ static const rule rules[] = {
      "conv 0 scale bias > 1; max_pool 1 > 2 3*; conv 3* scale bias +2 > 4 5*; "
      "conv 5* scale bias +4 > 6 7*; conv 7* scale bias > 8; avg_pool 6 > 9; "
      "conv 9 scale bias +8 > 10"},
+    {"a pooled shortcut comes behind the convolution that it is added to, wherever the file has it",
+     "3x8x8: conv 4 float; x=affine; avg_pool; conv1 8 float; short=affine; conv 8 < x stride=2;"
+     "affine; add last short",
+     "conv 0 scale bias > 1 2*; conv 2* scale bias > 3; avg_pool 1 > 4; conv 4 scale bias +3 > 5"},
     {"ReActNet: biases around the activation go into the step's bias, the shift of the next sign, "
      "and the next residual",
      "8x6x6: sign shift; conv 8; affine; add last input; affine bias; prelu slope; b2=affine bias;"

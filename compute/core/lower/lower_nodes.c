@@ -333,8 +333,20 @@ bool xn_lower_sweep(xn_lowering *l) {
     return true;
 }
 
+/* The binary convolutions that read the same value as this node. */
+static void visit_binary_beside(walk *w, int node) {
+    const xn_node *nodes = w->l->nodes;
+    for (const xn_use *sign = nodes[nodes[node].inputs[0]].readers; sign; sign = sign->next)
+        for (const xn_use *use = nodes[sign->reader].readers; use; use = use->next)
+            if (nodes[sign->reader].op == XN_OP_SIGN && nodes[use->reader].op == XN_OP_CONV &&
+                nodes[use->reader].conv.mode == XN_MODE_XNOR)
+                visit(w, use->reader);
+}
+
 /* The layers' own order, where there is a choice: nodes that rules added come right before what
- * reads them. Copies of the input come first: then they can be residuals, as the input itself. */
+ * reads them. Copies of the input come first: then they can be residuals, as the input itself. A
+ * pooled shortcut comes behind the convolution that it is added to, and so adds both: kernels take
+ * a stage, its pool and the strided convolution together. */
 bool xn_lower_sort(xn_lowering *l) {
     walk w;
     if (!walk_create(l, &w))
@@ -343,8 +355,11 @@ bool xn_lower_sort(xn_lowering *l) {
         if (l->nodes[i].op == XN_NODE_COPY && l->nodes[i].inputs[0] == 0)
             visit(&w, i);
     for (int i = 0; i < l->count; i++)
-        if (l->nodes[i].op != XN_NODE_DEAD && i != l->result)
+        if (l->nodes[i].op != XN_NODE_DEAD && i != l->result) {
+            if (l->nodes[i].op == XN_OP_AVG_POOL)
+                visit_binary_beside(&w, i);
             visit(&w, i);
+        }
     visit(&w, l->result);
     l->order = w.out;
     l->order_count = w.count;
