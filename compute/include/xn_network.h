@@ -10,6 +10,7 @@
  *   - a sign behind a max-pool goes in front of it (OR of bits, AND in channels that an affine
  *     layer turned round), and a hardtanh in front of a sign goes away;
  *   - a bias behind an activation moves into the shifts and biases of what reads it;
+ *   - a pooled shortcut comes behind the binary convolution that it is added to, and adds both;
  *   - concat and slice are parts of one tensor, flatten is another shape of it; a dense layer is a
  *     convolution, behind flatten one with the image as its kernel.
  * In precision fp16 (MODELS.md, "Precision"): reals between steps are FP16, but for tensors that
