@@ -68,11 +68,11 @@ for name in "${parts[@]}"; do
             "${models[@]/#/--model=}" --rounds 2 --json "$folder/network_cpu.json"
         part peer "$python" tests/bench/conv/peers/peer_torch_network.py cuda
         part http "$build/bench-http" compare --workloads network --xnord "$build/xnord" \
-            --model "$folder/networks/fp16/birealnet18" --images 8 --connections 32 --seconds 2 \
+            --model "$folder/networks/fp16/birealnet18" --images 8 --connections 32 --seconds 1.5 \
             --json "$folder/http.json" -- --backend cuda --max-batch-images 512
         part one-channel "$build/bench-conv" time --backend cuda --shapes few --peer none \
             --only 1x1x --json "$folder/one_channel.json"
-        part shapes "$build/bench-conv" paths --backend cuda --shapes networks --chosen \
+        part shapes "$build/bench-conv" paths --backend cuda --shapes networks --chosen --rounds 3 \
             --json "$folder/shapes.json"
         "$python" tests/bench/tables.py "$folder" ${BEFORE:+"$BEFORE"} | tee "$folder/tables.md"
         ;;
