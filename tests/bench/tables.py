@@ -101,7 +101,7 @@ def http(folder):
     for r in found:
         rate, p50, p99 = r["images_per_second"], r["p50_us"], r["p99_us"]
         line(r["side"], r["connections"], f"{rate:,.0f}", f"{rate / echo:.2f}",
-             f"{rate / device:.2f}", f"{p50 / 1e3:.2f}, {p99 / 1e3:.2f}", f"{p99 / p50:.1f}")
+             f"{rate / device:.2f}", f"{p50 / 1e3:.2f}, {p99 / 1e3:.2f}", f"{p99 / p50:.1f}" if p50 else "")
 
 
 def main():
