@@ -110,6 +110,16 @@ __device__ __forceinline__ void xn_load_matrices(uint32_t (&out)[4], uint32_t ad
 #endif
 }
 
+/* The same, turned: a lane gets of each matrix rows 2 (l % 4) and 2 (l % 4) + 1 of column l / 4. */
+__device__ __forceinline__ void xn_load_matrices_turned(uint32_t (&out)[4], uint32_t address) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 750
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(address)
+                 : "memory");
+#endif
+}
+
 /* Starts copying BYTES (4, 8 or 16, both addresses aligned to it) from global memory to an address
  * in the shared window; `bytes` is BYTES, or 0: then nothing is read and zeros are written. */
 template <int BYTES>

@@ -35,7 +35,7 @@ static constexpr xn_backend table() {
     b.abandon = xn_cuda_abandon;
     b.wait = xn_cuda_wait;
     b.plan_cost_ns = xn_cuda_plan_cost_ns;
-    b.fuses = xn_cuda_stage_length;
+    b.fuses = xn_cuda_fuses;
     b.parts = true;
     b.run = xn_cuda_run_batch;
     b.recordings_create = xn_cuda_recordings_create;

@@ -78,18 +78,31 @@ static xn_status enqueue_alone(const xn_enqueued *step, xn_error *error) {
     return xn_cuda_enqueue_step(step->plan, step->prepared, &step->io, error);
 }
 
+/* Steps that may run as one: layers of a stage, and behind them up to three steps (xn_cuda_fuses),
+ * of which the second may be a pool that the stage has made, and the third the shortcut of the
+ * first. */
+static xn_status enqueue_fused(const xn_enqueued *first, xn_error *error) {
+    xn_cuda_stage_io stage;
+    xn_cuda_strided_cut cut;
+    const bool staged = xn_cuda_stage_of(first, &stage);
+    const xn_enqueued *rest = first + stage.layers;
+    const int left = first->fused - stage.layers;
+    const bool strided = left == 3 && xn_cuda_strided_of(rest, &cut);
+    xn_status status = staged ? xn_cuda_enqueue_stage(first, &stage, error) : XN_OK;
+    for (int i = 0; i < stage.layers && !staged && status == XN_OK; i++)
+        status = enqueue_alone(first + i, error);
+    for (int i = 0; i < left && status == XN_OK; i++)
+        if (i == 2 && strided)
+            status = xn_cuda_enqueue_strided(rest, &cut, error);
+        else if (!(i == 0 && strided) && !(i == 1 && staged))
+            status = enqueue_alone(rest + i, error);
+    return status;
+}
+
 static xn_status enqueue_steps(const xn_run *run, xn_error *error) {
     xn_status status = XN_OK;
-    for (int i = 0, done; i < run->count && status == XN_OK; i += done) {
-        const xn_enqueued *step = &run->steps[i];
-        xn_cuda_stage_io stage;
-        const bool as_one = xn_cuda_stage_of(step, &stage);
-        done = as_one ? step->fused : 1;
-        status = as_one ? xn_cuda_enqueue_stage(step, &stage, error) : enqueue_alone(step, error);
-        /* The step between a stage's layers and the pool that it has made. */
-        if (status == XN_OK && as_one && done > stage.layers)
-            status = enqueue_alone(step + stage.layers, error);
-    }
+    for (int i = 0; i < run->count && status == XN_OK; i += run->steps[i].fused)
+        status = enqueue_fused(&run->steps[i], error);
     return status;
 }
 

@@ -187,16 +187,29 @@ cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, in
                 : enqueue_conv(plan, prepared, images, io, stream);
 }
 
-static bool ends_in_pool(const xn_enqueued *first) {
-    return first[first->fused - 1].plan->step.kind == XN_STEP_AVG_POOL;
+int xn_cuda_fuses(const xn_step *steps, int count, const int32_t *reads) {
+    const int stage = xn_cuda_stage_length(steps, count, reads);
+    const bool pool = stage > 1 && steps[stage - 1].kind == XN_STEP_AVG_POOL;
+    const int layers = stage == 1 ? 0 : pool ? stage - 2 : stage;
+    const int rest =
+        layers < count ? xn_cuda_strided_length(steps + layers, count - layers, reads) : 1;
+    return rest > 1 && (pool || !layers) ? layers + rest : stage;
+}
+
+/* Layers of a stage that the steps begin with. */
+static int layers_of(const xn_enqueued *first) {
+    int n = 0;
+    while (n < first->fused && xn_cuda_stage_takes(&first[n].plan->step))
+        n++;
+    return n;
 }
 
 bool xn_cuda_stage_of(const xn_enqueued *first, xn_cuda_stage_io *io) {
     const xn_plan *plan = first->plan;
     *io = {};
-    if (first->fused < 2 || plan->stream->path)
+    io->layers = layers_of(first);
+    if (io->layers < 2 || plan->stream->path)
         return false;
-    io->layers = ends_in_pool(first) ? first->fused - 2 : first->fused;
     io->band = xn_cuda_stage_band(&plan->step, io->layers, first->io.batch->images,
                                   &plan->stream->device->chip);
     return io->band > 0;
@@ -219,8 +232,8 @@ xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, const xn_cuda_stage_io
     io.bits = (const uint32_t *)first->io.input;
     io.residual = first->io.residual;
     io.words = (uint32_t *)first[io.layers - 1].io.bits;
-    if (ends_in_pool(first))
-        io.pooled = first[first->fused - 1].io.output;
+    if (io.layers + 1 < first->fused)
+        io.pooled = first[io.layers + 1].io.output;
     else
         io.output = first[io.layers - 1].io.output;
     for (int i = 0; i < io.layers; i++)
@@ -230,6 +243,42 @@ xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, const xn_cuda_stage_io
     return xn_cuda_check(xn_cuda_stage_launch(&first->plan->step, first->io.batch->images,
                                               &s->device->chip, &io, s->stream),
                          "launching a stage", error);
+}
+
+bool xn_cuda_strided_of(const xn_enqueued *first, xn_cuda_strided_cut *cut) {
+    const xn_plan *plan = first->plan;
+    *cut = {};
+    if (!xn_cuda_strided_takes(&plan->step) || plan->stream->path ||
+        !xn_cuda_is_finite(first[2].prepared))
+        return false;
+    *cut =
+        xn_cuda_strided_cut_of(&plan->step, first->io.batch->images, &plan->stream->device->chip);
+    return cut->filters > 0;
+}
+
+xn_status xn_cuda_enqueue_strided(const xn_enqueued *first, const xn_cuda_strided_cut *cut,
+                                  xn_error *error) {
+    const xn_stream *s = first->plan->stream;
+    const xn_enqueued *shortcut = first + 2;
+    const xn_epilogue_args e =
+        xn_cuda_epilogue_args(&first->plan->step, first->prepared, &first->io);
+    xn_cuda_strided_io io = {};
+    io.bits = (const uint32_t *)first->io.input;
+    io.filters = (const uint32_t *)xn_cuda_part_of(first->prepared, XN_CUDA_PART_STAGE);
+    io.prefix = (const int32_t *)xn_cuda_part_of(first->prepared, XN_CUDA_PART_PREFIX_BY_TAP);
+    io.factor = e.factor;
+    io.bias = e.bias;
+    io.pooled = shortcut->io.input;
+    io.reals = xn_cuda_part_of(shortcut->prepared, XN_CUDA_PART_FP16_REALS);
+    io.exponent = (const int32_t *)xn_cuda_part_of(shortcut->prepared, XN_CUDA_PART_EXPONENTS);
+    io.out = xn_cuda_epilogue_args(&shortcut->plan->step, shortcut->prepared, &shortcut->io);
+    if (!io.filters || !io.prefix || !io.reals || !io.exponent)
+        return xn_fail(error, XN_ERR_INTERNAL, NULL,
+                       "a strided layer is run with weights that were not made ready for it");
+    return xn_cuda_check(xn_cuda_strided_launch(&first->plan->step, &shortcut->plan->step,
+                                                first->io.batch->images, &s->device->chip, cut, &io,
+                                                s->stream),
+                         "launching a strided layer", error);
 }
 
 xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared) {

@@ -8,6 +8,7 @@
 #include "kernels.h"
 #include "op.h"
 #include "paths.h"
+#include "strided.h"
 #include "xn_backends.h"
 #include "xn_mem.h"
 #include "zero_copy.h"
@@ -164,12 +165,20 @@ xn_epilogue_args xn_cuda_epilogue_args(const xn_step *step, const xn_prepared *p
                                        const xn_step_io *io);
 xn_op_args xn_cuda_op_args(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                            const xn_step_io *io);
-/* Whether the steps that may run as one, of which this is the first, are run as a stage; then sets
- * its layers and band. Not where the stream is held to a path. */
+/* xn_backend.h: fuses. Layers of a stage, the step behind them and the pool that the stage makes; a
+ * strided layer, the step between and its shortcut (strided.h); or both, where the strided layer
+ * is the step behind the stage. */
+int xn_cuda_fuses(const xn_step *steps, int count, const int32_t *reads);
+/* Whether the layers that such steps begin with are run as a stage; sets how many they are, and
+ * then their band. Not where the stream is held to a path. */
 bool xn_cuda_stage_of(const xn_enqueued *first, xn_cuda_stage_io *io);
 /* The kernel of that stage, on the steps' stream. */
 xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, const xn_cuda_stage_io *stage,
                                 xn_error *error);
+/* The same for a strided layer and its shortcut, two steps behind it. */
+bool xn_cuda_strided_of(const xn_enqueued *first, xn_cuda_strided_cut *cut);
+xn_status xn_cuda_enqueue_strided(const xn_enqueued *first, const xn_cuda_strided_cut *cut,
+                                  xn_error *error);
 /* xn_backend.h: precision. */
 xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared);
 

@@ -15,6 +15,7 @@
 #include "epilogue.cuh"
 #include "launch.cuh"
 #include "ptx.cuh"
+#include "real_dense.h"
 
 enum { THREADS = 128, STEP = 16, RUN = 4 * STEP, RUNS = 64 };
 
@@ -522,6 +523,9 @@ static gemm_args arguments(const xn_conv *conv, int64_t images, const void *inpu
 cudaError_t xn_cuda_real_gemm_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                      const void *input, const float *weights, bool overlapped,
                                      const xn_epilogue_args *epilogue, cudaStream_t stream) {
+    if (xn_cuda_real_dense_fits(conv, images))
+        return xn_cuda_real_dense_launch(conv, images, multiprocessors, input, weights, overlapped,
+                                         epilogue, stream);
     gemm_args a = arguments(conv, images, input, weights, epilogue);
     const bool large =
         blocks_of(conv, images, gemm_tile<8>::M, gemm_tile<8>::N) * conv->groups >= multiprocessors;
@@ -539,5 +543,5 @@ cudaError_t xn_cuda_real_gemm_load(void) {
     cudaError_t e = cudaSuccess;
     for (int n = 0; n < 4 && e == cudaSuccess; n++)
         e = xn_cuda_load(kernel_of(n / 2, n % 2));
-    return e;
+    return e == cudaSuccess ? xn_cuda_real_dense_load() : e;
 }

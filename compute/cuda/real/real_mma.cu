@@ -293,6 +293,14 @@ static cudaError_t launch_sum(const mma_args *mma, int32_t splits, bool overlapp
                                XN_CUDA_THREADS, 0, overlapped, stream, a);
 }
 
+/* Whether the input lies as pixels do: planes of one pixel, in units without padding. */
+static bool is_packed(const xn_conv *c, const void *input) {
+    const int32_t unit = xn_cuda_mma_unit_bytes(c->precision, c->group_channels);
+    return c->precision == XN_PRECISION_FP16 && c->input_datatype == XN_FP16 &&
+           xn_cuda_mma_positions(c) == 1 && c->group_channels * 2 % unit == 0 &&
+           (uintptr_t)input % 16 == 0;
+}
+
 cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                     const xn_cuda_mma_io *io, const xn_epilogue_args *epilogue,
                                     cudaStream_t stream) {
@@ -306,8 +314,11 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
     const int form = conv->precision == XN_PRECISION_TF32                                 ? TF32_16
                      : xn_cuda_mma_unit_bytes(conv->precision, conv->group_channels) == 8 ? FP16_8
                                                                                           : FP16_16;
-    cudaError_t e =
-        xn_cuda_mma_pack_launch(conv, images, io->input, io->pixels, io->overlapped, stream);
+    cudaError_t e = cudaSuccess;
+    if (is_packed(conv, io->input))
+        a.pixels = (const char *)io->input;
+    else
+        e = xn_cuda_mma_pack_launch(conv, images, io->input, io->pixels, io->overlapped, stream);
     if (e == cudaSuccess && (splits > 1 || !xn_has_half_words(*conv)))
         e = xn_clear_bits(conv, images, epilogue, stream);
     if (e == cudaSuccess)

@@ -144,17 +144,6 @@ struct xn_mma_pixel_loader<pointwise_form<UNIT_BYTES, Tile>> {
     }
 };
 
-/* As xn_load_matrices; a lane gets of each matrix rows 2 (l % 4) and 2 (l % 4) + 1 of column l / 4.
- */
-__device__ __forceinline__ void load_turned(uint32_t (&out)[4], uint32_t address) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 750
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(address)
-                 : "memory");
-#endif
-}
-
 /* A step. filters: those of the warp; column: its first pixel. */
 template <class Form>
 __device__ __forceinline__ void multiply(uint32_t filters, uint32_t pixels, int32_t column,
@@ -171,8 +160,9 @@ __device__ __forceinline__ void multiply(uint32_t filters, uint32_t pixels, int3
             xn_load_matrices(a[m], from_a + m * 16 * XN_MMA_STEP_BYTES);
 #pragma unroll
         for (int n = 0; n < N; n++)
-            load_turned(b[n], pixels + channel_at<tile>(k * 16 + (lane & 15),
-                                                        column / 8 + n * 2 + (lane >> 4)));
+            xn_load_matrices_turned(
+                b[n],
+                pixels + channel_at<tile>(k * 16 + (lane & 15), column / 8 + n * 2 + (lane >> 4)));
 #pragma unroll
         for (int m = 0; m < M; m++)
 #pragma unroll

@@ -1,0 +1,607 @@
+/* strided.cuh: the kernel of strided.h, by mma.sync of bits and of fp16.
+ *
+ * A block has some filters for good, in shared memory, and takes tiles in turn: rows of outputs of
+ * an image, whose pixels are numbered row by row. The next tile is copied while one is multiplied.
+ * A warp has 32 filters by 16 or 32 pixels at a time: first the products of bits, which become
+ * halves, then those of the shortcut, in the order of real_pointwise.cu, then the outputs.
+ *
+ * Lane (g, q) = (lane / 4, lane % 4) has filters 4 g .. 4 g + 3 of its warp's 32, two of a tile of
+ * 16 (rows g and g + 8), and of each tile of 8 pixels columns 2 q and 2 q + 1.
+ *
+ * dot = F + 4 popc(a and w) - 2 popc(a), where F is of the filter and of the pixel's place at the
+ * border (layout.h: the identity), popc(a) of the pixel's window, which is the product with a row
+ * of ones. Added to the bits of a large float, F + 4 popc(a and w) is a float already; less that
+ * float and 2 popc(a) it is the dot. */
+#ifndef XN_CUDA_STRIDED_CUH
+#define XN_CUDA_STRIDED_CUH
+
+#include "layout.h"
+#include "real_value.cuh"
+#include "strided.h"
+
+enum {
+    STRIDED_THREADS = 512, /* at most */
+    STRIDED_SIDE = 32,     /* filters of a warp */
+    STRIDED_CLASSES = 9, /* places at the border: (top, middle, bottom) by (left, middle, right) */
+    STRIDED_KINDS = 3,   /* of tiles: the first of an image, others, the last of several */
+    /* Rows of the table, a value a filter: F of each place; then of the binary convolution and of
+     * the shortcut. */
+    STRIDED_FACTOR = STRIDED_CLASSES,
+    STRIDED_BIAS,
+    STRIDED_REAL_FACTOR,
+    STRIDED_REAL_BIAS,
+    STRIDED_SHIFT,
+    STRIDED_EXPONENT,
+    STRIDED_TABLE_ROWS,
+    STRIDED_START = 0x4B400000 /* the bits of a large float, 3 * 2^22 */
+};
+
+struct strided_args {
+    xn_cuda_strided_io io;
+    int32_t height, width, out_height, out_width, out_channels, pad_value;
+    int32_t words;                /* of a pixel written */
+    int32_t filters, rows, bands; /* of a block; of a tile; tiles of an image */
+    int32_t tiles;
+    int32_t half;        /* positions of a row's even columns, and of its odd ones */
+    int32_t slots;       /* pixels of a tile, to whole warps */
+    int32_t pixel_bytes; /* from channel to channel of the pooled pixels: an odd number of 16 */
+    bool flat; /* planes are no whole fours of pixels: a tile is an image, copied as it lies */
+    xn_fast_divisor by_bands, by_width; /* out_width */
+    /* Shared memory, from its start. */
+    uint32_t reals, table, table_row, windows, outs, grid, grid_bytes, pooled, pooled_bytes;
+};
+
+/* What follows from the words of a pixel, and from the tiles of 8 pixels of a warp. */
+template <int WORDS, int TILES>
+struct strided_shape {
+    enum {
+        CHANNELS = WORDS * 32,
+        PIXELS = TILES * 8,
+        STEPS = (9 * WORDS + 7) / 8, /* of 256 bits */
+        REAL_STEPS = CHANNELS / 16,
+        UNIT = WORDS == 2 ? 8 : 16,     /* bytes of a copy of bits */
+        UNITS = WORDS * 4 / UNIT,       /* of a pixel */
+        OPERANDS = STEPS * 2 * 32 * 16, /* bytes of 32 filters */
+        REAL_BYTES = CHANNELS * 2,      /* of a filter of the shortcut */
+        /* A warp's outputs: filters 4 g + i in block i, row g, so that neither the lanes that write
+         * nor those that read meet in a bank. */
+        OUT_ROW = PIXELS * 2 + 16,
+        OUT_BLOCK = 8 * OUT_ROW + PIXELS * 2,
+        OUT_BYTES = 4 * OUT_BLOCK
+    };
+};
+
+/* Nibble j of lane (g, q) becomes nibble g of lane (j, q). */
+__device__ __forceinline__ uint32_t strided_turned(uint32_t bits) {
+    static constexpr uint32_t LOW[3] = {0x0f0f0f0fu, 0x00ff00ffu, 0x0000ffffu};
+#pragma unroll
+    for (int k = 0; k < 3; k++) {
+        const bool upper = threadIdx.x >> (2 + k) & 1;
+        const uint32_t other = __shfl_xor_sync(0xffffffffu, bits, 4 << k);
+        bits = upper ? (bits & ~LOW[k]) | (other >> (4 << k) & LOW[k])
+                     : (bits & LOW[k]) | (other << (4 << k) & ~LOW[k]);
+    }
+    return bits;
+}
+
+/* A tile: rows [row, row + rows) of an image; kind: which of STRIDED_KINDS. */
+struct strided_tile {
+    int32_t image, row, rows, kind;
+};
+
+template <int WORDS, int TILES>
+struct strided_block {
+    typedef strided_shape<WORDS, TILES> shape;
+    /* [tile of filters][tile of pixels][row g or g + 8, column] */
+    typedef int32_t counts[2][TILES][4];
+    typedef float reals[2][TILES][4];
+    const strided_args &a;
+    char *shared;
+    int32_t warps;
+    uint32_t warp, lane;
+    int32_t first, filter;       /* the block's first filter; the warp's, of the block's */
+    int32_t pixel, pixels_apart; /* the warp's first pixel of a tile, and from one to the next */
+
+    __device__ __forceinline__ strided_block(const strided_args &args, char *memory)
+        : a(args), shared(memory), warps((int32_t)blockDim.x / 32), warp(threadIdx.x / 32),
+          lane(threadIdx.x % 32) {
+        first = (int32_t)blockIdx.x * a.filters;
+        const int32_t groups = a.filters / STRIDED_SIDE;
+        filter = (int32_t)warp % groups * STRIDED_SIDE;
+        pixel = (int32_t)warp / groups * shape::PIXELS;
+        pixels_apart = warps / groups * shape::PIXELS;
+    }
+
+    __device__ __forceinline__ strided_tile tile_of(int32_t number) const {
+        strided_tile t;
+        t.image = xn_divide(number, a.by_bands);
+        const int32_t band = number - t.image * a.bands;
+        t.row = band * a.rows;
+        t.rows = min(a.rows, a.out_height - t.row);
+        t.kind = band == 0 ? 0 : band < a.bands - 1 ? 1 : 2;
+        return t;
+    }
+
+    /* ---- filters, for good ---- */
+
+    /* 16 bytes of a filter of the shortcut: those of filters 4 apart are in different banks. */
+    static __device__ __forceinline__ uint32_t real_at(int32_t filter, int32_t chunk) {
+        return filter * shape::REAL_BYTES + ((chunk ^ (filter >> 2 & 7)) << 4);
+    }
+
+    __device__ __forceinline__ void load_filters() const {
+        const uint32_t to = xn_shared_address(shared);
+        const char *bits = (const char *)a.io.filters + (int64_t)first / 32 * shape::OPERANDS;
+        const char *reals = (const char *)a.io.reals + (int64_t)first * shape::REAL_BYTES;
+        for (int32_t n = (int32_t)threadIdx.x; n < a.filters / 32 * shape::OPERANDS / 16;
+             n += (int32_t)blockDim.x)
+            xn_copy_async_at<16>(to + n * 16, bits + n * 16, true);
+        for (int32_t n = (int32_t)threadIdx.x; n < a.filters * (shape::REAL_BYTES / 16);
+             n += (int32_t)blockDim.x)
+            xn_copy_async_at<16>(
+                to + a.reals + real_at(n / (shape::REAL_BYTES / 16), n % (shape::REAL_BYTES / 16)),
+                reals + n * 16, true);
+    }
+
+    __device__ __forceinline__ float &table_at(int32_t row, int32_t filter) const {
+        return *(float *)(shared + a.table + row * a.table_row + filter * 4);
+    }
+
+    /* F comes from the numbers of set bits up to each tap. -0 as a shift becomes +0, so that a sum
+     * with it is never -0 but of two that are. Whether fp32 does not hold a filter's factor. */
+    __device__ __forceinline__ bool fill_table() const {
+        bool again = false;
+        for (int32_t n = (int32_t)threadIdx.x; n < a.filters; n += (int32_t)blockDim.x) {
+            const int32_t o = first + n;
+            int32_t prefix[16];
+#pragma unroll
+            for (int tap = 0; tap < 16; tap++)
+                prefix[tap] = __ldg(a.io.prefix + tap * a.out_channels + o);
+#pragma unroll
+            for (int place = 0; place < STRIDED_CLASSES; place++) {
+                const int i0 = place / 3 == 0, i1 = place / 3 == 2 ? 2 : 3;
+                const int j0 = place % 3 == 0, j1 = place % 3 == 2 ? 2 : 3;
+                const int32_t set = prefix[i1 * 4 + j1] - prefix[i0 * 4 + j1] -
+                                    prefix[i1 * 4 + j0] + prefix[i0 * 4 + j0];
+                const int32_t k = shape::CHANNELS * (i1 - i0) * (j1 - j0);
+                table_at(place, n) = __int_as_float(STRIDED_START + k - 2 * set);
+            }
+            const xn_filter f = xn_filter_with_exponent(a.io.out, a.io.exponent, o);
+            table_at(STRIDED_FACTOR, n) = xn_factor_of(a.io.factor, o);
+            table_at(STRIDED_BIAS, n) = xn_bias_of(a.io.bias, o);
+            table_at(STRIDED_REAL_FACTOR, n) = f.factor;
+            table_at(STRIDED_REAL_BIAS, n) = f.bias;
+            table_at(STRIDED_SHIFT, n) = xn_bias_of(a.io.out.shift, o) + 0.0f;
+            table_at(STRIDED_EXPONENT, n) =
+                __int_as_float(a.io.exponent ? __ldg(a.io.exponent + o) : 0);
+            again |= !isfinite(f.factor);
+        }
+        return again;
+    }
+
+    /* ---- a tile's inputs ---- */
+
+    /* Bits lie row by row, a row's even columns (from the one before the first on) ahead of the odd
+     * ones: neighbouring outputs read neighbouring positions. A unit of a position is 16 bytes, or
+     * 8; of two the order changes, so that 8 positions are in different banks. */
+    static __device__ __forceinline__ uint32_t unit_at(uint32_t position, uint32_t unit) {
+        if (WORDS == 8)
+            return (position * 2 + (unit ^ (position >> 2 & 1))) * 16;
+        return position * shape::UNIT;
+    }
+    /* From a window's first position to a tap's. */
+    __device__ __forceinline__ uint32_t tap_offset(uint32_t i, uint32_t j) const {
+        return i * 2 * a.half + (j % 2) * a.half + j / 2;
+    }
+
+    /* Of each kind of tile and each pixel the window's first position, and << 16 the bytes from a
+     * table's start to its row of F. Past the last pixel it is the last one's. */
+    __device__ __forceinline__ void number_windows() const {
+        uint32_t *windows = (uint32_t *)(shared + a.windows);
+        for (int32_t n = (int32_t)threadIdx.x; n < a.slots * STRIDED_KINDS;
+             n += (int32_t)blockDim.x) {
+            const int32_t kind = n / a.slots, band = kind == 2 ? a.bands - 1 : kind;
+            const int32_t rows = min(a.rows, a.out_height - band * a.rows);
+            const int32_t pixel = min(n - kind * a.slots, rows * a.out_width - 1);
+            const int32_t row = xn_divide(max(pixel, 0), a.by_width);
+            const int32_t x = max(pixel, 0) - row * a.out_width, y = band * a.rows + row;
+            const int32_t down = y == 0 ? 0 : 2 * y + 1 >= a.height ? 2 : 1;
+            const int32_t across = x == 0 ? 0 : 2 * x + 1 >= a.width ? 2 : 1;
+            windows[n] = (uint32_t)(row * 4 * a.half + x) |
+                         (a.pad_value ? 4 : down * 3 + across) * a.table_row << 16;
+        }
+    }
+
+    __device__ __forceinline__ void fill_unit(char *grid, uint32_t position, uint32_t unit) const {
+        const uint32_t fill = a.pad_value > 0 ? 0xffffffffu : 0u;
+        if (WORDS == 2)
+            *(uint2 *)(grid + unit_at(position, unit)) = make_uint2(fill, fill);
+        else
+            *(uint4 *)(grid + unit_at(position, unit)) = make_uint4(fill, fill, fill, fill);
+    }
+
+    /* Columns beyond the image, of both grids. */
+    __device__ __forceinline__ void fill_columns() const {
+        for (int32_t n = (int32_t)threadIdx.x; n < (2 * a.rows + 1) * shape::UNITS;
+             n += (int32_t)blockDim.x) {
+            const uint32_t position = n / shape::UNITS * 2 * a.half, unit = n % shape::UNITS;
+            for (int stage = 0; stage < 2; stage++) {
+                char *grid = shared + a.grid + stage * a.grid_bytes;
+                fill_unit(grid, position, unit);
+                if (a.width % 2)
+                    fill_unit(grid, position + (a.width + 1) / 2, unit);
+            }
+        }
+    }
+
+    /* A warp has every so many rows, a lane every 32nd unit of them. */
+    __device__ __forceinline__ void copy_bits(const strided_tile &t, char *grid) const {
+        const int32_t row_units = a.width * shape::UNITS;
+        const char *image =
+            (const char *)a.io.bits + (int64_t)t.image * a.height * row_units * shape::UNIT;
+        for (int32_t n = lane; n < row_units; n += 32) {
+            const int32_t x = n / shape::UNITS + 1, unit = n % shape::UNITS;
+            const uint32_t to = x % 2 * a.half + x / 2;
+            for (int32_t row = warp; row < 2 * t.rows + 1; row += warps) {
+                const int32_t y = 2 * t.row - 1 + row;
+                const uint32_t position = to + row * 2 * a.half;
+                if (y < 0 || y >= a.height)
+                    fill_unit(grid, position, unit);
+                else
+                    xn_copy_async_at<shape::UNIT>(
+                        xn_shared_address(grid + unit_at(position, unit)),
+                        image + ((int64_t)y * row_units + n) * shape::UNIT, true);
+            }
+        }
+    }
+
+    /* A warp has every so many channels, a lane every 32nd four of pixels. */
+    __device__ __forceinline__ void copy_pooled(const strided_tile &t, char *to) const {
+        const int32_t plane = a.out_height * a.out_width;
+        const __half *from =
+            (const __half *)a.io.pooled + (int64_t)t.image * shape::CHANNELS * plane;
+        if (a.flat) {
+            for (int32_t n = (int32_t)threadIdx.x; n < shape::CHANNELS * plane / 8;
+                 n += (int32_t)blockDim.x)
+                xn_copy_async_at<16>(xn_shared_address(to) + n * 16, from + n * 8, true);
+            return;
+        }
+        from += t.row * a.out_width + warp * plane;
+        for (int32_t four = lane; four < t.rows * a.out_width / 4; four += 32) {
+            uint32_t at = xn_shared_address(to) + warp * a.pixel_bytes + four * 8;
+            const __half *own = from + four * 4;
+#pragma unroll 1
+            for (int32_t channel = warp; channel < shape::CHANNELS; channel += warps) {
+                xn_copy_async_at<8>(at, own, true);
+                at += warps * a.pixel_bytes;
+                own += warps * plane;
+            }
+        }
+    }
+
+    /* From an image as it lies, where a channel begins at any even byte, to channels apart: 8
+     * lanes a channel. */
+    __device__ __forceinline__ void turn_pooled(const char *flat, char *to) const {
+        const int32_t plane = a.out_height * a.out_width;
+        for (int32_t channel = (int32_t)threadIdx.x / 8; channel < shape::CHANNELS;
+             channel += (int32_t)blockDim.x / 8)
+            for (int32_t chunk = lane % 8; chunk * 8 < plane; chunk += 8) {
+                const int32_t byte = channel * plane * 2 + chunk * 16;
+                const uint32_t *from = (const uint32_t *)(flat + byte / 4 * 4);
+                uint32_t word[5];
+#pragma unroll
+                for (int w = 0; w < 5; w++)
+                    word[w] = from[w];
+#pragma unroll
+                for (int w = 0; w < 4; w++)
+                    word[w] = __funnelshift_r(word[w], word[w + 1], byte % 4 * 8);
+                *(uint4 *)(to + channel * a.pixel_bytes + chunk * 16) =
+                    make_uint4(word[0], word[1], word[2], word[3]);
+            }
+    }
+
+    __device__ __forceinline__ void copy(int32_t number, int32_t stage) const {
+        if (number < a.tiles) {
+            const strided_tile t = tile_of(number);
+            copy_bits(t, shared + a.grid + stage * a.grid_bytes);
+            copy_pooled(t, shared + a.pooled + (a.flat ? 1 : stage) * a.pooled_bytes);
+        }
+        xn_copy_commit();
+    }
+
+    /* ---- a warp's 32 filters by some pixels ---- */
+
+    /* Sums of bits, and of bits set in windows: `set` is of all rows alike. operands: the warp's;
+     * grid: a shared address; windows: of the warp's first pixel. */
+    __device__ __forceinline__ void multiply_bits(const char *operands, uint32_t grid,
+                                                  const uint32_t *windows, counts &sums,
+                                                  int32_t (&set)[TILES][4]) const {
+        const uint32_t q = lane % 4, second = lane / 8 % 2;
+        /* Of 2 words the lane's column of each tile of pixels; else the column whose address it
+         * gives, of two tiles at a time. */
+        enum { AT = WORDS == 2 ? TILES : TILES / 2 };
+        uint32_t at[AT];
+#pragma unroll
+        for (int n = 0; n < AT; n++)
+            at[n] = windows[WORDS == 2 ? n * 8 + lane / 4 : n * 16 + lane / 16 * 8 + lane % 8] &
+                    0xffffu;
+#pragma unroll
+        for (int s = 0; s < shape::STEPS; s++) {
+            uint32_t w[2][4], b[TILES][2];
+#pragma unroll
+            for (int t = 0; t < 2; t++) {
+                const uint4 v = *(const uint4 *)(operands + (s * 2 + t) * 512 + lane * 16);
+                w[t][0] = v.x;
+                w[t][1] = v.y;
+                w[t][2] = v.z;
+                w[t][3] = v.w;
+            }
+            if constexpr (WORDS == 2) {
+                const uint32_t tap = s == 2 ? 8 : 4 * s + q;
+                const uint32_t off = grid + tap_offset(tap / 3, tap % 3) * 8;
+#pragma unroll
+                for (int n = 0; n < TILES; n++)
+                    if (s < 2) {
+                        asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];"
+                                     : "=r"(b[n][0]), "=r"(b[n][1])
+                                     : "r"(at[n] * 8 + off)
+                                     : "memory");
+                    } else {
+                        asm volatile("ld.shared.u32 %0, [%1];"
+                                     : "=r"(b[n][0])
+                                     : "r"(at[n] * 8 + off + q % 2 * 4)
+                                     : "memory");
+                        b[n][1] = 0;
+                    }
+            } else {
+                const uint32_t tap = WORDS == 8 ? s : min(2u * s + second, 8u);
+                const uint32_t off = tap_offset(tap / 3, tap % 3);
+#pragma unroll
+                for (int n = 0; n < TILES / 2; n++) {
+                    uint32_t four[4];
+                    xn_load_matrices(four, grid + unit_at(at[n] + off, second));
+                    b[2 * n][0] = four[0];
+                    b[2 * n][1] = four[1];
+                    b[2 * n + 1][0] = four[2];
+                    b[2 * n + 1][1] = four[3];
+                }
+            }
+            /* Past the last tap filters are zeros, and so are these ones. */
+            const bool tail = s == shape::STEPS - 1 && WORDS < 8;
+            const uint32_t low = tail && WORDS == 2 && q > 1 ? 0u : 0xffffffffu;
+            const uint32_t high = tail ? 0u : 0xffffffffu;
+            const uint32_t ones[4] = {low, low, high, high};
+#pragma unroll
+            for (int n = 0; n < TILES; n++) {
+                xn_mma_and_popc(sums[0][n], w[0], b[n]);
+                xn_mma_and_popc(sums[1][n], w[1], b[n]);
+                xn_mma_and_popc(set[n], ones, b[n]);
+            }
+        }
+    }
+
+    /* Sums of the shortcut. */
+    __device__ __forceinline__ void multiply_reals(int32_t filter, uint32_t pooled, int32_t pixel,
+                                                   reals &sums) const {
+        const int32_t row = filter + lane % 8 * 4 + lane / 8 % 2;
+        const uint32_t from = xn_shared_address(shared) + a.reals + real_at(row, lane / 16);
+        uint32_t pixels = pooled + lane % 16 * a.pixel_bytes + pixel * 2 + lane / 16 * 16;
+#pragma unroll
+        for (int k = 0; k < shape::REAL_STEPS; k++) {
+            uint32_t w[2][4], b[TILES / 2][4];
+            const uint32_t at = (from ^ k % 4 * 32) + k / 4 * 128;
+            xn_load_matrices(w[0], at);
+            xn_load_matrices(w[1], at + 2 * shape::REAL_BYTES);
+#pragma unroll
+            for (int n = 0; n < TILES / 2; n++)
+                xn_load_matrices_turned(b[n], pixels + n * 32);
+            pixels += 16 * a.pixel_bytes;
+#pragma unroll
+            for (int t = 0; t < 2; t++)
+#pragma unroll
+                for (int n = 0; n < TILES; n++)
+                    xn_mma_real<true>(sums[t][n], w[t], b[n / 2] + n % 2 * 2);
+        }
+    }
+
+    struct four {
+        float of[4];
+    };
+    __device__ __forceinline__ four row_of(const char *own, uint32_t bytes) const {
+        const float4 v = *(const float4 *)(own + bytes);
+        return {{v.x, v.y, v.z, v.w}};
+    }
+
+    /* The outputs of the binary convolution, in halves: of filter 4 g + i, tile n, two pixels. */
+    __device__ __forceinline__ void halve(const char *own, const uint32_t *windows,
+                                          const counts &sums, const int32_t (&set)[TILES][4],
+                                          uint32_t (&halves)[4][TILES]) const {
+        const four factor = row_of(own, STRIDED_FACTOR * a.table_row);
+        const four bias = row_of(own, STRIDED_BIAS * a.table_row);
+#pragma unroll
+        for (int n = 0; n < TILES; n++) {
+            const uint2 two = *(const uint2 *)(windows + n * 8 + lane % 4 * 2);
+            const four low = row_of(own, two.x >> 16), high = row_of(own, two.y >> 16);
+            const float less[2] = {__int_as_float(STRIDED_START + 2 * set[n][0]),
+                                   __int_as_float(STRIDED_START + 2 * set[n][1])};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int32_t *sum = &sums[i / 2][n][i % 2 * 2];
+                const float dot = __int_as_float(sum[0] * 4 + __float_as_int(low.of[i])) - less[0];
+                const float next =
+                    __int_as_float(sum[1] * 4 + __float_as_int(high.of[i])) - less[1];
+                halves[i][n] = xn_fp16_pair(fmaf(dot, factor.of[i], bias.of[i]),
+                                            fmaf(next, factor.of[i], bias.of[i]));
+            }
+        }
+    }
+
+    /* v where fp32 does not hold a filter's factor: epilogue.cuh. */
+    __device__ __forceinline__ float value_again(int32_t filter, float sum) const {
+        const int32_t exponent = __float_as_int(table_at(STRIDED_EXPONENT, filter));
+        const double scale = __hiloint2double((1023 + exponent) << 20, 0);
+        return xn_value_again(a.io.out, first + filter, (double)sum * scale, 1.0);
+    }
+
+    /* Outputs: halves take the place of those of the binary convolution. Nibble 2 n + e of the
+     * result is the bits of pixel e of tile n. */
+    __device__ __forceinline__ uint32_t finish(const char *own, int32_t filter, bool again,
+                                               reals &sums, uint32_t (&halves)[4][TILES]) const {
+        const four factor = row_of(own, STRIDED_REAL_FACTOR * a.table_row);
+        const four bias = row_of(own, STRIDED_REAL_BIAS * a.table_row);
+        const four shift = row_of(own, STRIDED_SHIFT * a.table_row);
+        uint32_t bits = 0;
+        if (again) { /* v of each, one by one */
+#pragma unroll
+            for (int n = 0; n < TILES * 8; n++) {
+                const int t = n / (TILES * 4), i = t * 2 + n % 4 / 2;
+                float &sum = sums[t][n / 4 % TILES][n % 4];
+                const float v = fmaf(sum, factor.of[i], bias.of[i]);
+                sum = isfinite(v) ? v : value_again(filter + i, sum);
+            }
+        } else {
+#pragma unroll
+            for (int n = 0; n < TILES * 8; n++) {
+                const int t = n / (TILES * 4), i = t * 2 + n % 4 / 2;
+                float &sum = sums[t][n / 4 % TILES][n % 4];
+                sum = fmaf(sum, factor.of[i], bias.of[i]);
+            }
+        }
+#pragma unroll
+        for (int n = TILES - 1; n >= 0; n--)
+#pragma unroll
+            for (int e = 1; e >= 0; e--)
+#pragma unroll
+                for (int i = 3; i >= 0; i--) {
+                    float &y = sums[i / 2][n][i % 2 * 2 + e];
+                    const __half2 pair = *(const __half2 *)&halves[i][n];
+                    y += e ? __high2float(pair) : __low2float(pair);
+                    /* -0 or less where y + shift is at least 0; NaN has no sign here */
+                    const float u = __fadd_rd(-y, -shift.of[i]);
+                    bits = __funnelshift_l(__float_as_uint(u), bits, 1);
+                }
+#pragma unroll
+        for (int n = 0; n < TILES; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                halves[i][n] =
+                    xn_fp16_pair(sums[i / 2][n][i % 2 * 2], sums[i / 2][n][i % 2 * 2 + 1]);
+        return bits;
+    }
+
+    static __device__ __forceinline__ uint32_t out_at(uint32_t filter, uint32_t pixel) {
+        return filter % 4 * shape::OUT_BLOCK + filter / 4 * shape::OUT_ROW + pixel * 2;
+    }
+
+    /* Turns outputs so that neighbouring lanes store neighbouring pixels. left: pixels from the
+     * warp's first on. */
+    __device__ __forceinline__ void store_reals(char *out, const uint32_t (&halves)[4][TILES],
+                                                __half *to, int32_t left) const {
+        enum { FOURS = shape::PIXELS / 4, ROWS = 32 / FOURS, HALF_ROWS = 32 / shape::PIXELS };
+        const int32_t plane = a.out_height * a.out_width;
+        char *own = out + lane / 4 * shape::OUT_ROW + lane % 4 * 4;
+        __syncwarp(); /* the outputs before have left */
+#pragma unroll
+        for (int n = 0; n < TILES; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                *(uint32_t *)(own + i * shape::OUT_BLOCK + n * 16) = halves[i][n];
+        __syncwarp();
+        if (a.flat) {
+            const int32_t pixel = lane % shape::PIXELS;
+            const char *from = out + out_at(lane / shape::PIXELS, pixel);
+            to += lane / shape::PIXELS * plane + pixel;
+#pragma unroll
+            for (int r = 0; r < STRIDED_SIDE; r += HALF_ROWS, to += HALF_ROWS * plane) {
+                const __half v = *(const __half *)(from + out_at(r, 0));
+                if (pixel < left)
+                    *to = v;
+            }
+            return;
+        }
+        const int32_t four = lane % FOURS;
+        const char *from = out + out_at(lane / FOURS, four * 4);
+        to += lane / FOURS * plane + four * 4;
+#pragma unroll
+        for (int r = 0; r < STRIDED_SIDE; r += ROWS, to += ROWS * plane) {
+            const uint2 v = *(const uint2 *)(from + out_at(r, 0));
+            if (four * 4 < left)
+                *(uint2 *)to = v;
+        }
+    }
+
+    __device__ __forceinline__ void store_bits(uint32_t bits, uint32_t *to, int32_t left) const {
+        const int32_t g = lane / 4, pixel = g / 2 * 8 + lane % 4 * 2 + g % 2;
+        bits = strided_turned(bits);
+        if (pixel < min(left, (int32_t)shape::PIXELS))
+            to[pixel * a.words] = bits;
+    }
+
+    __device__ __forceinline__ void run(const strided_tile &t, int32_t stage, bool again) const {
+        const int32_t plane = a.out_height * a.out_width, pixels = t.rows * a.out_width;
+        const int32_t own_filter = filter + lane / 4 * 4;
+        const char *own = shared + a.table + own_filter * 4;
+        const uint32_t grid = xn_shared_address(shared) + a.grid + stage * a.grid_bytes;
+        const uint32_t pooled =
+            xn_shared_address(shared) + a.pooled + (a.flat ? 0 : stage) * a.pooled_bytes;
+        const uint32_t *windows = (const uint32_t *)(shared + a.windows) + t.kind * a.slots;
+        __half *to = (__half *)a.io.out.output +
+                     ((int64_t)t.image * a.out_channels + first + filter) * plane +
+                     t.row * a.out_width;
+        uint32_t *words = a.io.out.bits +
+                          ((int64_t)t.image * plane + t.row * a.out_width) * a.words +
+                          (first + filter) / 32;
+#pragma unroll 1
+        for (int32_t p = pixel; p < pixels; p += pixels_apart) {
+            uint32_t halves[4][TILES];
+            {
+                counts sums = {};
+                int32_t set[TILES][4] = {};
+                multiply_bits(shared + filter / 32 * shape::OPERANDS, grid, windows + p, sums, set);
+                halve(own, windows + p, sums, set, halves);
+            }
+            reals sums = {};
+            multiply_reals(filter, pooled, p, sums);
+            const uint32_t bits = finish(own, own_filter, again, sums, halves);
+            if (a.io.out.output)
+                store_reals(shared + a.outs + warp * shape::OUT_BYTES, halves, to + p, pixels - p);
+            if (a.io.out.bits)
+                store_bits(bits, words + p * a.words, pixels - p);
+        }
+    }
+};
+
+template <int WORDS, int TILES>
+__global__ void __launch_bounds__(STRIDED_THREADS, 1)
+    strided_kernel(const __grid_constant__ strided_args a) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    extern __shared__ __align__(128) char strided_memory[];
+    const strided_block<WORDS, TILES> block(a, strided_memory);
+    int32_t number = (int32_t)blockIdx.y, stage = 0;
+    xn_let_next_kernel_start();
+    block.load_filters();
+    const bool again = __syncthreads_or(block.fill_table());
+    block.fill_columns();
+    block.number_windows();
+    xn_wait_for_previous_kernel();
+    block.copy(number, 0);
+#pragma unroll 1
+    for (; number < a.tiles; number += (int32_t)gridDim.y, stage ^= 1) {
+        const strided_tile t = block.tile_of(number);
+        xn_copy_wait<0>();
+        __syncthreads(); /* the tile is here for all, and the one before has been multiplied */
+        if (a.flat) {
+            block.turn_pooled(strided_memory + a.pooled + a.pooled_bytes,
+                              strided_memory + a.pooled);
+            __syncthreads();
+        }
+        block.copy(number + (int32_t)gridDim.y, stage ^ 1);
+        block.run(t, stage, again);
+    }
+#else
+    (void)a;
+    __trap();
+#endif
+}
+
+#endif

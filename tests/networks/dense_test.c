@@ -1,0 +1,53 @@
+/* Dense layers, the last of most networks: the outputs of an image are the same bit for bit alone
+ * and among many, for which backends have other kernels. */
+#include "nw_text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NETS = 12, IMAGES = 130 };
+
+static void check_net(const nw_subject *s, uint64_t seed) {
+    static const int batches[] = {1, 7, 8, 30, 64, 65};
+    xn_rng rng = {seed};
+    const int channels = 4 * (1 + (int)xn_rng_below(&rng, 300));
+    const int filters = 16 + (int)xn_rng_below(&rng, 100);
+    char text[64];
+    snprintf(text, sizeof text, "%dx1x1: conv1 %d float%s", channels, filters,
+             xn_rng_below(&rng, 2) ? "; affine" : "");
+    nw_net *net = nw_text(&rng, text);
+    net->params.precision = xn_rng_below(&rng, 2) ? XN_PRECISION_FP16 : XN_PRECISION_FP32;
+    xn_network *network = nw_lower(net);
+    const size_t elements = (size_t)(IMAGES * network->input_elements);
+    float *input = nw_take(net, elements * sizeof *input);
+    for (size_t i = 0; i < elements; i++)
+        input[i] = xn_rng_float(&rng);
+    float *want = nw_run_on(s, network, input, IMAGES, IMAGES, 1);
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        float *got = nw_run_on(s, network, input, IMAGES, batches[i], 1);
+        ck_assert_msg(!memcmp(got, want, network->output_bytes * IMAGES),
+                      "seed %d: %s, batches of %d", (int)seed, text, batches[i]);
+        free(got);
+    }
+    free(want);
+    xn_network_free(network);
+    nw_free(net);
+}
+
+START_TEST(an_image_has_the_same_sums_in_any_batch) {
+    const nw_subject *s;
+    for (int i = 0; (s = nw_subject_at(i)); i++)
+        for (uint64_t n = 0; n < NETS; n++)
+            check_net(s, xn_test_seed() + n);
+}
+END_TEST
+
+XN_SUITE(networks_dense) {
+    Suite *s = suite_create("networks_dense");
+    TCase *t = tcase_create("dense");
+    tcase_set_timeout(t, 300);
+    tcase_add_test(t, an_image_has_the_same_sums_in_any_batch);
+    suite_add_tcase(s, t);
+    return s;
+}
