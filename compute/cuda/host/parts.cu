@@ -221,15 +221,17 @@ static void fill_stem_border(const xn_weights *w, void *out) {
     }
 }
 
-/* [O/8][rows][planes][lane][2] words: those of lane (filter % 8, n % 4) are of position n of the
- * kernel's row, a byte a channel. */
+/* [O/16][rows][planes][lane][4] words, a byte a channel: word n of a lane is of filter
+ * 2 (lane / 4) + n % 2 and place 2 (lane % 4) + n / 2 of the kernel's row. Filters with a negative
+ * scale are turned (stem.cuh). SHIFT: the first tap's place. */
 static bool stem_tiles_bytes(const xn_weights *w, size_t *bytes) {
     const xn_planes *p = w->planes;
     return filters_times(w, (int64_t)xn_stem_rows(p->kernel_h) * p->count * XN_STEM_COLUMNS,
                          sizeof(uint32_t), bytes);
 }
 
-static void fill_stem_tiles(const xn_weights *w, void *out) {
+template <int SHIFT>
+static void fill_tiles(const xn_weights *w, void *out) {
     const xn_planes *p = w->planes;
     const int32_t rows = xn_stem_rows(p->kernel_h), channels = p->terms / p->kernel_h / p->kernel_w;
     for (int32_t o = 0; o < w->out_channels; o++)
@@ -239,8 +241,11 @@ static void fill_stem_tiles(const xn_weights *w, void *out) {
             for (int32_t n = 0; n < p->count; n++) {
                 const int32_t digit =
                     xn_plane_digit(p->weight[(int64_t)o * p->terms + at], n, p->count);
-                const int64_t lane = ((o / 8 * (int64_t)rows + i) * p->count + n) * 32 + o % 8 * 4;
-                ((uint32_t *)out)[(lane + j % 4) * 2 + j / 4] |= (uint32_t)(uint8_t)digit << 8 * c;
+                const int32_t place = j + SHIFT, lane = o % 16 / 2 * 4 + place / 2;
+                const int64_t at_word = ((o / 16 * (int64_t)rows + i) * p->count + n) * 128 +
+                                        lane * 4 + place % 2 * 2 + o % 2;
+                ((uint32_t *)out)[at_word] |=
+                    (uint32_t)(uint8_t)(w->scale[o] < 0.0f ? -digit : digit) << 8 * c;
             }
         }
 }
@@ -295,7 +300,8 @@ static const kind kinds[] = {
     {exponents_bytes, fill_exponents},     /* XN_CUDA_PART_EXPONENTS */
     {stem_bytes, fill_stem},               /* XN_CUDA_PART_STEM */
     {stem_border_bytes, fill_stem_border}, /* XN_CUDA_PART_STEM_BORDER */
-    {stem_tiles_bytes, fill_stem_tiles},   /* XN_CUDA_PART_STEM_TILES */
+    {stem_tiles_bytes, fill_tiles<0>},     /* XN_CUDA_PART_STEM_TILES */
+    {stem_tiles_bytes, fill_tiles<1>},     /* XN_CUDA_PART_STEM_SHIFTED */
 };
 
 bool xn_cuda_part_bytes(const xn_weights *weights, xn_cuda_part part, size_t *bytes) {

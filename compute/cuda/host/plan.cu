@@ -36,9 +36,9 @@ void xn_cuda_plan_terms(const xn_plan *plan, double terms[XN_CUDA_TERMS]) {
 }
 
 xn_cuda_part xn_cuda_stem_part(const xn_plan *plan) {
-    return xn_cuda_stem_has_tiles(&plan->step, &plan->stream->device->chip)
-               ? XN_CUDA_PART_STEM_TILES
-               : XN_CUDA_PART_STEM;
+    if (!xn_cuda_stem_has_tiles(&plan->step, &plan->stream->device->chip))
+        return XN_CUDA_PART_STEM;
+    return xn_stem_shift(&plan->step.conv) ? XN_CUDA_PART_STEM_SHIFTED : XN_CUDA_PART_STEM_TILES;
 }
 
 uint64_t xn_cuda_plan_wants(const xn_plan *plan, const xn_prepared *prepared) {

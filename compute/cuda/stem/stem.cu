@@ -2,12 +2,13 @@
 #include "stem.cuh"
 
 #include <algorithm>
+#include <cmath>
 
 enum {
     ROWS_LARGE = 7,
     ROWS_SMALL = 3,          /* rows of taps that tile kernels are compiled for */
     SHARED_BYTES = 96 << 10, /* of a block */
-    GOOD_BYTES = 55 << 10,   /* so that four blocks lie beside each other */
+    GOOD_BYTES = 75 << 10,   /* so that three blocks lie beside each other */
     MOST_COLUMNS = 1 << 16,
     MOST_BAND = 8, /* pairs of rows */
 };
@@ -85,18 +86,33 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
 /* ---- launch ---- */
 
 static size_t tile_bytes(const stem_args *a) {
-    const xn_conv *c = &a->conv;
-    const int32_t rows = (2 * a->band + a->pool - 1) * c->stride_h + xn_stem_rows(c->kernel_h);
-    return (size_t)rows * (size_t)a->pitch * sizeof(uint32_t) +
-           (size_t)(STEM_WARPS * a->band * 8) * sizeof(float2);
+    return ((size_t)a->lines * (size_t)a->pitch +
+            STEM_WARPS * (STEM_KEPT * 128 + 16 * ((size_t)a->band + 1))) *
+           sizeof(uint32_t);
 }
 
-/* Blocks for all multiprocessors three times, where there are rows for that, then columns: a block
- * of few rows or tiles makes more of them that its neighbour makes too. */
+static void set_band(stem_args *a, int32_t band) {
+    const xn_conv *c = &a->conv;
+    const int32_t rows = (2 * band + a->pool - 1) * c->stride_h + xn_stem_rows(c->kernel_h);
+    a->band = band;
+    a->bands = (a->pairs - 1) / band + 1;
+    a->lines = (rows + 1) / 4 * 4 + 2; /* all banks for 6 neighbours of two rows */
+}
+
+/* What a multiprocessor spends, in pairs of rows of a tile, on blocks of a mean size: each loads
+ * filters and picture, begins each tile with the row above its band, and makes the tile to its left
+ * once more. Two blocks take as long as one, which waits for its own latencies. */
+static double work(const stem_args *a, int64_t images, int multiprocessors) {
+    const int32_t across = (a->tiles - 1) / a->across + 1, parts = STEM_WARPS / a->filter_warps;
+    const int64_t blocks = images * a->bands * across;
+    const double tiles = (double)(a->tiles + across - 1) / across;
+    const double block = tiles * ((a->band + parts - 1) / parts + 0.9) + 3.0;
+    return block * std::max(2.5, std::ceil((double)blocks / multiprocessors));
+}
+
 static void set_tiles(stem_args *a, int multiprocessors) {
     const xn_conv *c = &a->conv;
-    /* Windows begin at even words, so that a lane reads two at once. */
-    a->shift = c->pad_left % 2 && c->kernel_w < XN_STEM_COLUMNS;
+    a->shift = xn_stem_shift(c);
     a->lead = c->pad_left + a->shift;
     a->quads = a->lead % 2 == 0 && c->channels == 3 && c->width % 4 == 0;
     if (a->quads)
@@ -108,15 +124,19 @@ static void set_tiles(stem_args *a, int multiprocessors) {
     a->pairs = a->pool ? c->out_height : (a->height - 1) / 2 + 1;
     const int32_t warps = c->out_channels / XN_STEM_FILTERS;
     a->filter_warps = warps >= 4 ? 4 : warps >= 2 ? 2 : 1;
-    const int64_t images = a->images * ((warps - 1) / a->filter_warps + 1);
-    const int64_t enough = 3 * (int64_t)multiprocessors;
-    for (a->band = MOST_BAND;; a->band = (a->band + 1) / 2) {
-        a->bands = (a->pairs - 1) / a->band + 1;
-        if (a->band == 1 || (tile_bytes(a) <= GOOD_BYTES && images * a->bands >= enough))
-            break;
-    }
-    const int64_t parts = enough / std::max<int64_t>(images * a->bands, 1);
-    a->across = (int32_t)((a->tiles - 1) / std::max<int64_t>(parts, 1) + 1);
+    const int64_t blocks = a->images * ((warps - 1) / a->filter_warps + 1); /* of a whole image */
+    double least = 0.0;
+    for (int32_t band = 1; band <= std::min<int32_t>(a->pairs, MOST_BAND); band++)
+        for (int32_t parts = 1; parts <= a->tiles; parts++) {
+            stem_args some = *a;
+            set_band(&some, band);
+            some.across = (a->tiles - 1) / parts + 1;
+            const double cost = work(&some, blocks, multiprocessors);
+            if ((band == 1 && parts == 1) || (tile_bytes(&some) <= GOOD_BYTES && cost < least)) {
+                *a = some;
+                least = cost;
+            }
+        }
     a->bits_pitch =
         (int32_t)(a->bits_unit == 1 ? c->out_channels / 8 : xn_packed_words(c->out_channels) * 4);
     a->none = (a->left + 1 + a->right) * c->out_channels;
@@ -201,7 +221,6 @@ cudaError_t xn_cuda_stem_launch(const xn_step *step, int64_t images, const xn_cu
             return e;
     }
     a.vectors = have_vectors(&a);
-    a.simple = a.vectors && c->epilogue.activation == XN_ACTIVATION_NONE;
     a.quads = a.quads && (uintptr_t)a.input % 4 == 0;
     const int32_t filters = a.filter_warps * XN_STEM_FILTERS;
     const dim3 grid((unsigned)(images * a.bands), (unsigned)((c->out_channels - 1) / filters + 1),

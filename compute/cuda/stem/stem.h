@@ -8,7 +8,7 @@
 
 typedef struct xn_cuda_stem_io {
     const void *input;
-    const void *filters; /* XN_CUDA_PART_STEM_TILES or XN_CUDA_PART_STEM */
+    const void *filters; /* by xn_cuda_stem_part (plan.cu) */
     const float *border, *scale;
     const struct xn_planes *planes; /* on the host */
 } xn_cuda_stem_io;
@@ -22,6 +22,12 @@ enum {
 /* Rows of taps that the tile kernel is compiled for. */
 static inline int32_t xn_stem_rows(int32_t kernel_h) {
     return kernel_h <= 3 ? 3 : 7;
+}
+
+/* The place of a row's first tap in its tiles. Windows begin at even words, so that a lane reads
+ * two at once. */
+static inline int32_t xn_stem_shift(const xn_conv *c) {
+    return c->pad_left % 2 && c->kernel_w < XN_STEM_COLUMNS;
 }
 
 /* Whether the tile kernel runs it; else a thread makes 32 filters of a pixel. */
