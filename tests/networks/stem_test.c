@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STEMS = 96, IMAGES = 3 };
+enum { STEMS = 96, IMAGES = 3, COMPANY = 64 };
 
 typedef struct stem {
     nw_net *net;
@@ -175,7 +175,9 @@ static void check_oracle(const stem *s, const uint8_t *u, const float *got, xn_p
     }
 }
 
-static void check_stem(uint64_t seed, bool fast, xn_precision precision) {
+/* Of so many images, of which the first are compared with the oracle, in batches of each size. */
+static void check_stem(uint64_t seed, bool fast, xn_precision precision, int images, int smallest,
+                       int largest) {
     xn_rng rng = {seed};
     stem s;
     char text[200];
@@ -188,18 +190,18 @@ static void check_stem(uint64_t seed, bool fast, xn_precision precision) {
     xn_network *network = nw_lower(s.net);
     ck_assert_int_eq(network->steps[0].kind, XN_STEP_STEM);
     ck_assert_int_eq(network->steps[0].pool, s.pool);
-    uint8_t *u = nw_take(s.net, (size_t)IMAGES * network->input_bytes);
-    for (size_t i = 0; i < IMAGES * network->input_bytes; i++)
+    uint8_t *u = nw_take(s.net, (size_t)images * network->input_bytes);
+    for (size_t i = 0; i < (size_t)images * network->input_bytes; i++)
         u[i] = (uint8_t)below(&rng, 256);
-    float *right = nw_run(network, u, IMAGES);
+    float *right = nw_run(network, u, images);
     for (int n = 0; n < IMAGES; n++)
         check_oracle(&s, u + (size_t)n * network->input_bytes, right + n * network->output_elements,
                      precision, text);
     const nw_subject *subject;
     for (int i = 0; (subject = nw_subject_at(i)); i++)
-        for (int batch = 1; batch <= 2; batch++) {
-            float *got = nw_run_on(subject, network, u, IMAGES, batch, batch);
-            for (int64_t n = 0; n < IMAGES * network->output_elements; n++)
+        for (int batch = smallest; batch <= largest; batch++) {
+            float *got = nw_run_on(subject, network, u, images, batch, batch);
+            for (int64_t n = 0; n < images * network->output_elements; n++)
                 ck_assert_msg(got[n] == right[n], "%s on %s: value %lld is %g, ref's %g", text,
                               subject->name, (long long)n, (double)got[n], (double)right[n]);
             xn_mem_free(got);
@@ -212,7 +214,14 @@ static void check_stem(uint64_t seed, bool fast, xn_precision precision) {
 START_TEST(stems) {
     for (int n = 0; n < STEMS / 4; n++)
         check_stem(xn_test_seed() + (uint64_t)n, _i & 1,
-                   _i & 2 ? XN_PRECISION_FP16 : XN_PRECISION_FP32);
+                   _i & 2 ? XN_PRECISION_FP16 : XN_PRECISION_FP32, IMAGES, 1, 2);
+}
+END_TEST
+
+/* So many images that a kernel cuts them into larger parts. */
+START_TEST(company) {
+    check_stem(xn_test_seed() + (uint64_t)_i, true, _i & 1 ? XN_PRECISION_FP16 : XN_PRECISION_FP32,
+               COMPANY, COMPANY, COMPANY);
 }
 END_TEST
 
@@ -258,6 +267,7 @@ XN_SUITE(networks_stem) {
     TCase *t = tcase_create("stem");
     tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, stems, 0, 4);
+    tcase_add_loop_test(t, company, 0, 4);
     tcase_add_test(t, digits);
     tcase_add_test(t, others_stay);
     suite_add_tcase(s, t);
