@@ -86,9 +86,9 @@ static xn_status enqueue_steps(const xn_run *run, xn_error *error) {
         const bool as_one = xn_cuda_stage_of(step, &stage);
         done = as_one ? step->fused : 1;
         status = as_one ? xn_cuda_enqueue_stage(step, &stage, error) : enqueue_alone(step, error);
-        /* The step between a stage's layers and the pool that it has made. */
-        if (status == XN_OK && as_one && done > stage.layers)
-            status = enqueue_alone(step + stage.layers, error);
+        /* Behind a stage's layers, all but the pool that it has made. */
+        for (int n = stage.layers; as_one && n < done - stage.pools && status == XN_OK; n++)
+            status = enqueue_alone(step + n, error);
     }
     return status;
 }

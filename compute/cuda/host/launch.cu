@@ -187,29 +187,33 @@ cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, in
                 : enqueue_conv(plan, prepared, images, io, stream);
 }
 
-static bool ends_in_pool(const xn_enqueued *first) {
-    return first[first->fused - 1].plan->step.kind == XN_STEP_AVG_POOL;
-}
-
 bool xn_cuda_stage_of(const xn_enqueued *first, xn_cuda_stage_io *io) {
     const xn_plan *plan = first->plan;
+    const xn_cuda_chip *chip = &plan->stream->device->chip;
+    const int64_t images = first->io.batch->images;
+    const xn_step *last = &first[first->fused - 1].plan->step;
     *io = {};
     if (first->fused < 2 || plan->stream->path)
         return false;
-    io->layers = ends_in_pool(first) ? first->fused - 2 : first->fused;
-    io->band = xn_cuda_stage_band(&plan->step, io->layers, first->io.batch->images,
-                                  &plan->stream->device->chip);
-    return io->band > 0;
+    while (io->layers < first->fused && xn_cuda_stage_takes(&first[io->layers].plan->step))
+        io->layers++;
+    io->pools = io->layers < first->fused;
+    io->whole = io->pools && last->conv.out_height * last->conv.out_width == 1;
+    io->cut = xn_cuda_stage_cut_of(&plan->step, io->layers, io->whole, images, chip);
+    if (!io->cut.band && io->whole) {
+        io->pools = io->whole = false;
+        io->cut = xn_cuda_stage_cut_of(&plan->step, io->layers, false, images, chip);
+    }
+    return io->cut.band > 0;
 }
 
 static bool set_stage_layer(const xn_enqueued *step, xn_cuda_stage_layer *layer) {
     const xn_epilogue_args e = xn_cuda_epilogue_args(&step->plan->step, step->prepared, &step->io);
     layer->filters = (const uint32_t *)xn_cuda_part_of(step->prepared, XN_CUDA_PART_STAGE);
-    layer->prefix = (const int32_t *)xn_cuda_part_of(step->prepared, XN_CUDA_PART_PREFIX_BY_TAP);
     layer->factor = e.factor;
     layer->bias = e.bias;
     layer->shift = e.shift;
-    return layer->filters && layer->prefix;
+    return layer->filters;
 }
 
 xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, const xn_cuda_stage_io *stage,
@@ -219,7 +223,7 @@ xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, const xn_cuda_stage_io
     io.bits = (const uint32_t *)first->io.input;
     io.residual = first->io.residual;
     io.words = (uint32_t *)first[io.layers - 1].io.bits;
-    if (ends_in_pool(first))
+    if (io.pools)
         io.pooled = first[first->fused - 1].io.output;
     else
         io.output = first[io.layers - 1].io.output;

@@ -52,7 +52,7 @@ uint64_t xn_cuda_plan_wants(const xn_plan *plan, const xn_prepared *prepared) {
         wanted |= XN_CUDA_WANT(xn_cuda_thresholds_of(&plan->step.conv.epilogue));
     if (!plan->stream->path && plan->stream->device->chip.matrix &&
         xn_cuda_stage_takes(&plan->step))
-        wanted |= XN_CUDA_WANT(XN_CUDA_PART_STAGE) | XN_CUDA_WANT(XN_CUDA_PART_PREFIX_BY_TAP);
+        wanted |= XN_CUDA_WANT(XN_CUDA_PART_STAGE);
     return wanted;
 }
 

@@ -165,7 +165,7 @@ xn_epilogue_args xn_cuda_epilogue_args(const xn_step *step, const xn_prepared *p
 xn_op_args xn_cuda_op_args(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                            const xn_step_io *io);
 /* Whether the steps that may run as one, of which this is the first, are run as a stage; then sets
- * its layers and band. Not where the stream is held to a path. */
+ * its layers and cut. Not where the stream is held to a path. */
 bool xn_cuda_stage_of(const xn_enqueued *first, xn_cuda_stage_io *io);
 /* The kernel of that stage, on the steps' stream. */
 xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, const xn_cuda_stage_io *stage,
