@@ -11,7 +11,7 @@
 
 enum { CHAINS = 60, MOST_IMAGES = 5 };
 
-/* 64, 128 or 256 channels of `side` rows; the last layer is read as reals and as bits. */
+/* 64 to 512 channels; the last layer is read as reals, as bits or by a pool. */
 static nw_net *chain(xn_rng *rng) {
     static const int sides[] = {2, 3, 4, 7, 8, 10, 11, 12, 14, 16, 20, 28, 30, 37};
     const int channels = 64 << xn_rng_below(rng, 4), layers = 2 + (int)xn_rng_below(rng, 5);
@@ -29,9 +29,12 @@ static nw_net *chain(xn_rng *rng) {
                        : pad == 1 ? " pad_value=-1"
                                   : "",
                        xn_rng_below(rng, 4) ? "affine; " : "", n + 1, n);
-    if (xn_rng_below(rng, 2)) /* as a stage ends */
+    const int end = (int)xn_rng_below(rng, 3);
+    if (end == 0) /* as a stage ends */
         snprintf(text + at, sizeof text - (size_t)at,
                  "; c=conv 16 < x%d stride=2; avg_pool < x%d; d=affine; out c d", layers, layers);
+    else if (end == 1) /* as a network ends */
+        snprintf(text + at, sizeof text - (size_t)at, "; avg_pool global; sigmoid");
     else
         snprintf(text + at, sizeof text - (size_t)at,
                  "; reals=affine < x%d; bits=conv1 8 < x%d; out reals bits", layers, layers);
@@ -100,7 +103,10 @@ START_TEST(chains_are_found) {
          {1, 1, 1}},
         {"64x8x7: x0=affine; conv 64; x1=add last x0; conv 64; x2=add last x1; affine; avg_pool",
          {1, 2, 1}},
-        {"512x7x7: x0=affine; conv 512; x1=add last x0; conv 512; x2=add last x1; avg_pool7",
+        {"512x7x7: x0=affine; conv 512; x1=add last x0; conv 512; x2=add last x1; avg_pool"
+         " global; sigmoid",
+         {1, 3, 1}},
+        {"64x8x8: x0=affine; conv 64; x1=add last x0; conv 64; x2=add last x1; avg_pool7",
          {1, 2, 1}},
         {"32x8x8: x0=affine; conv 32; x1=add last x0; conv 32; x2=add last x1; affine; avg_pool",
          {1, 1, 1, 1}},

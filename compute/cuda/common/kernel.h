@@ -51,7 +51,7 @@ typedef struct xn_cuda_chip {
     int multiprocessors;
     bool matrix;   /* sm_80 and later: mma.sync, also of bits */
     bool overlaps; /* sm_90 and later: a kernel may start before the one ahead of it has ended */
-    bool wgmma;    /* sm_90a: wgmma, also of bits */
+    bool wgmma;    /* sm_90a: wgmma, also of bits, and clusters of blocks */
     int32_t shared_bytes; /* the most that a block may have of shared memory */
 } xn_cuda_chip;
 

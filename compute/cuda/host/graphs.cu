@@ -78,9 +78,8 @@ static xn_status enqueue_alone(const xn_enqueued *step, xn_error *error) {
     return xn_cuda_enqueue_step(step->plan, step->prepared, &step->io, error);
 }
 
-/* Steps that may run as one: layers of a stage, and behind them up to three steps (xn_cuda_fuses),
- * of which the second may be a pool that the stage has made, and the third the shortcut of the
- * first. */
+/* Steps that may run as one: layers of a stage, and behind them up to three steps (xn_cuda_fuses).
+ * One of these may be a pool that the stage has made, and the third the shortcut of the first. */
 static xn_status enqueue_fused(const xn_enqueued *first, xn_error *error) {
     xn_cuda_stage_io stage;
     xn_cuda_strided_cut cut;
@@ -88,13 +87,14 @@ static xn_status enqueue_fused(const xn_enqueued *first, xn_error *error) {
     const xn_enqueued *rest = first + stage.layers;
     const int left = first->fused - stage.layers;
     const bool strided = left == 3 && xn_cuda_strided_of(rest, &cut);
+    const int pool = staged && stage.pools ? xn_cuda_stage_pool_of(first, stage.layers) : 0;
     xn_status status = staged ? xn_cuda_enqueue_stage(first, &stage, error) : XN_OK;
     for (int i = 0; i < stage.layers && !staged && status == XN_OK; i++)
         status = enqueue_alone(first + i, error);
     for (int i = 0; i < left && status == XN_OK; i++)
         if (i == 2 && strided)
             status = xn_cuda_enqueue_strided(rest, &cut, error);
-        else if (!(i == 0 && strided) && !(i == 1 && staged))
+        else if (!(i == 0 && strided) && (!pool || stage.layers + i != pool))
             status = enqueue_alone(rest + i, error);
     return status;
 }

@@ -187,42 +187,56 @@ cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, in
                 : enqueue_conv(plan, prepared, images, io, stream);
 }
 
-int xn_cuda_fuses(const xn_step *steps, int count, const int32_t *reads) {
-    const int stage = xn_cuda_stage_length(steps, count, reads);
-    const bool pool = stage > 1 && steps[stage - 1].kind == XN_STEP_AVG_POOL;
-    const int layers = stage == 1 ? 0 : pool ? stage - 2 : stage;
-    const int rest =
-        layers < count ? xn_cuda_strided_length(steps + layers, count - layers, reads) : 1;
-    return rest > 1 && (pool || !layers) ? layers + rest : stage;
-}
-
 /* Layers of a stage that the steps begin with. */
-static int layers_of(const xn_enqueued *first) {
+static int layers_of(const xn_step *steps, int count) {
     int n = 0;
-    while (n < first->fused && xn_cuda_stage_takes(&first[n].plan->step))
+    while (n < count && xn_cuda_stage_takes(&steps[n]))
         n++;
     return n;
 }
 
+int xn_cuda_fuses(const xn_step *steps, int count, const int32_t *reads) {
+    const int stage = xn_cuda_stage_length(steps, count, reads);
+    const int layers = stage > 1 ? layers_of(steps, stage) : 0;
+    const int rest =
+        layers < count ? xn_cuda_strided_length(steps + layers, count - layers, reads) : 1;
+    return rest > 1 && (!layers || stage == layers + 2) ? layers + rest : stage;
+}
+
+int xn_cuda_stage_pool_of(const xn_enqueued *first, int layers) {
+    if (layers == first->fused)
+        return 0;
+    return first[layers].plan->step.kind == XN_STEP_AVG_POOL ? layers : layers + 1;
+}
+
 bool xn_cuda_stage_of(const xn_enqueued *first, xn_cuda_stage_io *io) {
     const xn_plan *plan = first->plan;
+    const xn_cuda_chip *chip = &plan->stream->device->chip;
+    const int64_t images = first->io.batch->images;
     *io = {};
-    io->layers = layers_of(first);
+    while (io->layers < first->fused && xn_cuda_stage_takes(&first[io->layers].plan->step))
+        io->layers++;
     if (io->layers < 2 || plan->stream->path)
         return false;
-    io->band = xn_cuda_stage_band(&plan->step, io->layers, first->io.batch->images,
-                                  &plan->stream->device->chip);
-    return io->band > 0;
+    const int pool = xn_cuda_stage_pool_of(first, io->layers);
+    const xn_conv *made = &first[pool].plan->step.conv;
+    io->pools = pool > 0;
+    io->whole = io->pools && made->out_height * made->out_width == 1;
+    io->cut = xn_cuda_stage_cut_of(&plan->step, io->layers, io->whole, images, chip);
+    if (!io->cut.band && io->whole) {
+        io->pools = io->whole = false;
+        io->cut = xn_cuda_stage_cut_of(&plan->step, io->layers, false, images, chip);
+    }
+    return io->cut.band > 0;
 }
 
 static bool set_stage_layer(const xn_enqueued *step, xn_cuda_stage_layer *layer) {
     const xn_epilogue_args e = xn_cuda_epilogue_args(&step->plan->step, step->prepared, &step->io);
     layer->filters = (const uint32_t *)xn_cuda_part_of(step->prepared, XN_CUDA_PART_STAGE);
-    layer->prefix = (const int32_t *)xn_cuda_part_of(step->prepared, XN_CUDA_PART_PREFIX_BY_TAP);
     layer->factor = e.factor;
     layer->bias = e.bias;
     layer->shift = e.shift;
-    return layer->filters && layer->prefix;
+    return layer->filters != NULL;
 }
 
 xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, const xn_cuda_stage_io *stage,
@@ -232,8 +246,8 @@ xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, const xn_cuda_stage_io
     io.bits = (const uint32_t *)first->io.input;
     io.residual = first->io.residual;
     io.words = (uint32_t *)first[io.layers - 1].io.bits;
-    if (io.layers + 1 < first->fused)
-        io.pooled = first[io.layers + 1].io.output;
+    if (io.pools)
+        io.pooled = first[xn_cuda_stage_pool_of(first, io.layers)].io.output;
     else
         io.output = first[io.layers - 1].io.output;
     for (int i = 0; i < io.layers; i++)

@@ -153,14 +153,29 @@ static void fill_specialised(const xn_weights *w, void *out) {
 
 /* Of filters that fused_stage.cu takes; 0 words of others. */
 static bool stage_bytes(const xn_weights *w, size_t *bytes) {
-    return filters_times(w, xn_cuda_stage_row_words(w->words), sizeof(uint32_t), bytes);
+    const int64_t row = xn_cuda_stage_row_words(w->words);
+    return filters_times(w, row ? row + XN_CUDA_STAGE_VALUES : 0, sizeof(uint32_t), bytes);
+}
+
+static int32_t stage_value(const xn_weights *w, int64_t o, int32_t place) {
+    const int32_t i0 = place / 3 == 0, i1 = place / 3 == 2 ? 2 : 3;
+    const int32_t j0 = place % 3 == 0, j1 = place % 3 == 2 ? 2 : 3;
+    int32_t value = w->words * 32 * (i1 - i0) * (j1 - j0);
+    for (int32_t i = i0; i < i1; i++)
+        for (int32_t n = j0 * w->words; n < j1 * w->words; n++)
+            value -= 2 * __builtin_popcount(bits_of(w, o)[i * 3 * w->words + n]);
+    return value;
 }
 
 static void fill_stage(const xn_weights *w, void *out) {
     const int64_t row = xn_cuda_stage_row_words(w->words);
-    for (int64_t o = 0; row && o < w->out_channels; o++)
+    float *values = (float *)out + w->out_channels * row;
+    for (int64_t o = 0; row && o < w->out_channels; o++) {
         for (int32_t at = 0; at < 9 * w->words; at++)
             ((uint32_t *)out)[xn_cuda_stage_word((int32_t)o, at, w->words)] = bits_of(w, o)[at];
+        for (int32_t n = 0; n < XN_CUDA_STAGE_VALUES; n++)
+            values[n * w->out_channels + o] = (float)(stage_value(w, o, n / 2) + n % 2 * 2);
+    }
 }
 
 /* ---- real weights ---- */

@@ -165,12 +165,14 @@ xn_epilogue_args xn_cuda_epilogue_args(const xn_step *step, const xn_prepared *p
                                        const xn_step_io *io);
 xn_op_args xn_cuda_op_args(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                            const xn_step_io *io);
-/* xn_backend.h: fuses. Layers of a stage, the step behind them and the pool that the stage makes; a
- * strided layer, the step between and its shortcut (strided.h); or both, where the strided layer
- * is the step behind the stage. */
+/* xn_backend.h: fuses. Layers of a stage, and up to the pool that the stage makes; a strided layer,
+ * the step between and its shortcut (strided.h); or both, where the strided layer is the step
+ * behind the stage. */
 int xn_cuda_fuses(const xn_step *steps, int count, const int32_t *reads);
+/* Which of such steps is the pool of a stage of so many layers; 0 where there is none. */
+int xn_cuda_stage_pool_of(const xn_enqueued *first, int layers);
 /* Whether the layers that such steps begin with are run as a stage; sets how many they are, and
- * then their band. Not where the stream is held to a path. */
+ * then their cut. Not where the stream is held to a path. */
 bool xn_cuda_stage_of(const xn_enqueued *first, xn_cuda_stage_io *io);
 /* The kernel of that stage, on the steps' stream. */
 xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, const xn_cuda_stage_io *stage,

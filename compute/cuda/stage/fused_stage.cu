@@ -1,9 +1,11 @@
-/* fused_stage.cu: which chains the kernel takes, how it cuts an image into bands, its launch. */
+/* fused_stage.cu: which chains the kernel takes, how the work is cut, its launch. */
 #include "fused_stage.cuh"
 
 #include "launch.cuh"
 
 #include <algorithm>
+#include <stdio.h>
+#include <stdlib.h>
 
 /* ---- which chains ---- */
 
@@ -45,16 +47,18 @@ static bool follows(const xn_step *s, const xn_step *next, const int32_t *reads)
            next->conv.epilogue.datatype == s->conv.epilogue.datatype;
 }
 
-/* Means of 2 x 2 of what the chain's last layer writes, which nothing else reads. */
+/* Means of 2 x 2 or of planes of what the chain's last layer writes, which nothing else reads. */
 static bool is_pool_of(const xn_step *s, const xn_step *pool, const int32_t *reads) {
     const xn_conv *c = &pool->conv;
     const xn_epilogue *e = &c->epilogue;
+    const bool two = c->kernel_h == 2 && c->kernel_w == 2 && c->stride_h == 2 && c->stride_w == 2 &&
+                     c->height % 2 == 0 && c->width % 2 == 0;
+    const bool whole = c->kernel_h == c->height && c->kernel_w == c->width;
     return pool->kind == XN_STEP_AVG_POOL && s->output != XN_NO_TENSOR &&
-           pool->input == s->output && reads[s->output] == 1 && c->kernel_h == 2 &&
-           c->kernel_w == 2 && c->stride_h == 2 && c->stride_w == 2 && !c->pad_top &&
-           !c->pad_left && !c->pad_bottom && !c->pad_right && c->height % 2 == 0 &&
-           c->width % 2 == 0 && !e->factor && !e->bias && !e->residual && !e->activation &&
-           !e->bits && e->datatype == s->conv.epilogue.datatype && xn_step_is_whole(pool);
+           pool->input == s->output && reads[s->output] == 1 && (two || whole) && !c->pad_top &&
+           !c->pad_left && !c->pad_bottom && !c->pad_right && !e->factor && !e->bias &&
+           !e->residual && !e->activation && !e->bits && e->datatype == s->conv.epilogue.datatype &&
+           xn_step_is_whole(pool);
 }
 
 int xn_cuda_stage_length(const xn_step *steps, int count, const int32_t *reads) {
@@ -64,20 +68,28 @@ int xn_cuda_stage_length(const xn_step *steps, int count, const int32_t *reads) 
     while (length < std::min<int>(count, XN_STAGE_LAYERS) &&
            follows(&steps[length - 1], &steps[length], reads))
         length++;
-    if (length > 1 && length + 1 < count && !xn_cuda_stage_takes(&steps[length]) &&
-        is_pool_of(&steps[length - 1], &steps[length + 1], reads))
-        return length + 2;
+    for (int n = length; length > 1 && n < std::min(count, length + 2); n++) {
+        if (is_pool_of(&steps[length - 1], &steps[n], reads))
+            return n + 1;
+        if (xn_cuda_stage_takes(&steps[n]))
+            break;
+    }
     return length;
 }
 
-/* ---- bands ---- */
+/* ---- cuts ---- */
 
 static uint32_t aligned(int64_t bytes) {
     return (uint32_t)((bytes + 127) / 128 * 128);
 }
 
-/* What a block of `band` output rows has, and its shared memory in bytes. */
-static int64_t lay_out(const xn_step *step, int32_t layers, int32_t band, stage_args *a) {
+static int32_t threads_of(const xn_conv *c) {
+    return c->channels == 64 ? (int32_t)stage_shape<2>::THREADS : (int32_t)stage_shape<4>::THREADS;
+}
+
+/* What a block has, and its shared memory in bytes. */
+static int64_t lay_out(const xn_step *step, int32_t layers, const xn_cuda_stage_cut *cut,
+                       const xn_cuda_chip *chip, stage_args *a) {
     const xn_conv *c = &step->conv;
     const int64_t words = c->channels / 32,
                   real = xn_datatype_bytes((xn_datatype)c->epilogue.datatype);
@@ -86,58 +98,83 @@ static int64_t lay_out(const xn_step *step, int32_t layers, int32_t band, stage_
     a->pad_value = c->pad_value;
     a->single = c->height * c->width % 4 != 0;
     a->align = a->single || c->width % 4 == 0 ? 1 : c->width % 2 == 0 ? 2 : 4;
-    a->band = band;
-    a->bands = (c->height + band - 1) / band;
-    a->rows = std::min(c->height, band + 2 * (layers - 1) + a->align - 1);
+    a->bands = (c->height + cut->band - 1) / cut->band;
+    a->rows = std::min(c->height, cut->band + 2 * (layers - 1) + a->align - 1);
+    a->grid_rows = cut->images * (a->rows + 1) + 1;
     a->pitch = words == 2 ? c->width + 2 : (c->width + 2 + 15) / 16 * 16;
-    a->units = (a->rows * c->width + STAGE_UNIT - 1) / STAGE_UNIT;
-    const int64_t positions = (int64_t)(a->rows + 4) * a->pitch + STAGE_UNIT,
-                  pixels = a->units * STAGE_UNIT;
-    a->grid = aligned(pixels * c->channels * real);
+    a->filter_warps = (int32_t)words / cut->cluster;
+    a->pixel_warps = threads_of(c) / 32 / a->filter_warps;
+    a->table_row = a->filter_warps * 128 + 32;
+    const int64_t positions = (int64_t)(a->grid_rows + 2) * a->pitch + STAGE_UNIT;
+    const int64_t pixels =
+        ((int64_t)cut->images * a->rows * c->width + STAGE_UNIT - 1) / STAGE_UNIT * STAGE_UNIT;
+    a->grid = aligned(pixels * a->filter_warps * 32 * real);
     a->grid_bytes = aligned(positions * words * 4);
     a->popcounts = a->grid + 2 * a->grid_bytes;
     a->popcounts_bytes = aligned(positions * 4);
-    a->places = a->popcounts + 2 * a->popcounts_bytes;
-    a->windows = a->places + aligned(pixels * 4);
+    a->places = a->popcounts + a->popcounts_bytes;
+    a->barriers = a->places + aligned(pixels * 4);
+    a->windows = a->barriers + aligned(16);
     a->table = a->windows + aligned(pixels * 8);
-    a->table_bytes = aligned((int64_t)STAGE_TABLE_ROWS * (c->channels * 4 + 32));
-    return a->table + (words == 16 ? 1 : 2) * (int64_t)a->table_bytes;
+    a->table_bytes = aligned((int64_t)STAGE_TABLE_ROWS * a->table_row);
+    a->filters = a->table + 2 * a->table_bytes;
+    if (words < 16)
+        return a->filters;
+    const int64_t tap = (int64_t)a->filter_warps * STAGE_TAP_BYTES;
+    a->taps =
+        a->filters + STAGE_MANY_TAPS * tap <= chip->shared_bytes ? STAGE_MANY_TAPS : STAGE_FEW_TAPS;
+    return a->filters + a->taps * tap;
 }
 
-/* Units of 32 filters that the busiest warp of the busiest multiprocessor makes, and as many more
- * as starting a block and its layers costs. */
-static int32_t threads_of(const xn_conv *c) {
-    return c->channels == 64 ? (int32_t)stage_shape<2>::THREADS : (int32_t)stage_shape<4>::THREADS;
-}
-
-static double work(const stage_args *a, int32_t layers, const xn_conv *c, int64_t images,
-                   const xn_cuda_chip *chip) {
-    const int64_t waves = (images * a->bands - 1) / chip->multiprocessors + 1;
-    double units = 6.0 + 3.0 * layers;
+/* Cycles, fitted to cuts of 64 to 512 channels and 1 to 512 images on an H200: of the busiest
+ * multiprocessor, for a block, a layer with the blocks that it sends bits to, a unit, and 32
+ * filters of a unit by their products. Clusters of many lie within parts of a chip. */
+static double cycles(const stage_args *a, int32_t layers, const xn_conv *c,
+                     const xn_cuda_stage_cut *cut, int64_t images, const xn_cuda_chip *chip) {
+    const double block = 11800, unit = 60;
+    const double layer = cut->cluster > 1 ? 1000 + 120 * cut->cluster : 1000;
+    const double filters = c->channels == 512 ? 467 : 60 + 3.4 * (c->channels * 9 / 64);
+    const int32_t all = chip->multiprocessors;
+    const int32_t usable = cut->cluster > 8   ? all * 28 / 33
+                           : cut->cluster > 2 ? all * 10 / 11
+                                              : all;
+    const int64_t blocks = ((images - 1) / cut->images + 1) * a->bands * cut->cluster;
+    double sum = block + layer * layers;
     for (int32_t n = 0; n < layers; n++) {
-        const int32_t rows = std::min(a->height, a->band + 2 * n);
-        units += (double)rows * a->width / STAGE_UNIT * c->channels / threads_of(c);
+        const int32_t rows = (a->height + 2 * n * (a->bands - 1)) * cut->images;
+        const int32_t units = (rows * a->width / a->bands + STAGE_UNIT - 1) / STAGE_UNIT;
+        sum += units * (unit + a->filter_warps * filters);
     }
-    return units * (double)waves;
+    return (double)((blocks - 1) / usable + 1) * sum;
 }
 
-int32_t xn_cuda_stage_band(const xn_step *step, int32_t layers, int64_t images,
-                           const xn_cuda_chip *chip) {
-    int32_t best = 0;
+/* Parts of a chip with few multiprocessors have no room for large clusters. */
+static int32_t largest_cluster(const xn_conv *c, const xn_cuda_chip *chip) {
+    return chip->wgmma ? std::min(c->channels / 32, chip->multiprocessors / 4) : 1;
+}
+
+xn_cuda_stage_cut xn_cuda_stage_cut_of(const xn_step *step, int32_t layers, bool whole,
+                                       int64_t images, const xn_cuda_chip *chip) {
+    const xn_conv *c = &step->conv;
+    xn_cuda_stage_cut best = {}, cut = {1, 1, 1};
     double least = 0.0;
     stage_args a = {};
     if (!chip->matrix)
-        return 0;
-    for (int32_t band = 1; band <= step->conv.height; band++) {
-        if (lay_out(step, layers, band, &a) > chip->shared_bytes)
-            break; /* larger bands take no less */
-        const double cost = work(&a, layers, &step->conv, images, chip);
-        const int32_t whole = std::max(a.align, step->conv.height % 2 ? 1 : 2);
-        if (band % whole == 0 && (!best || cost < least)) {
-            best = band;
-            least = cost;
-        }
-    }
+        return best;
+    lay_out(step, layers, &cut, chip, &a);
+    const int32_t rows = std::max(a.align, c->height % 2 ? 1 : 2); /* bands are multiples */
+    for (; cut.cluster <= largest_cluster(c, chip); cut.cluster *= 2)
+        for (cut.images = 1; cut.images <= 4; cut.images *= 2)
+            for (cut.band = whole || cut.images > 1 ? c->height : rows; cut.band <= c->height;
+                 cut.band += rows) {
+                if (lay_out(step, layers, &cut, chip, &a) > chip->shared_bytes)
+                    break; /* larger bands take no less */
+                const double cost = cycles(&a, layers, c, &cut, images, chip);
+                if (!best.band || cost < least) {
+                    best = cut;
+                    least = cost;
+                }
+            }
     return best;
 }
 
@@ -160,13 +197,26 @@ static stage_function kernel_of(const xn_conv *c) {
 
 cudaError_t xn_cuda_stage_launch(const xn_step *step, int64_t images, const xn_cuda_chip *chip,
                                  const xn_cuda_stage_io *io, cudaStream_t stream) {
+    const xn_cuda_stage_cut *cut = &io->cut;
     stage_args a = {};
-    if (images > XN_CUDA_MAX_GRID / step->conv.height)
+    if (images > XN_CUDA_MAX_GRID / 16 / step->conv.height)
         return cudaErrorInvalidConfiguration;
-    const int64_t bytes = lay_out(step, io->layers, io->band, &a);
+    const int64_t bytes = lay_out(step, io->layers, cut, chip, &a);
+    const int64_t blocks = ((images - 1) / cut->images + 1) * a.bands * cut->cluster;
     a.io = *io;
-    return xn_cuda_launch_with(kernel_of(&step->conv), dim3((unsigned)(images * a.bands)),
-                               threads_of(&step->conv), (size_t)bytes, chip->overlaps, stream, a);
+    a.images = images;
+    return xn_cuda_launch_clusters(kernel_of(&step->conv), dim3((unsigned)blocks),
+                                   threads_of(&step->conv), (size_t)bytes, chip->overlaps,
+                                   cut->cluster, stream, a);
+}
+
+static cudaError_t load(stage_function kernel, const xn_cuda_chip *chip) {
+    const cudaError_t e = xn_cuda_load_with(kernel, (size_t)chip->shared_bytes);
+    if (e != cudaSuccess || !chip->wgmma)
+        return e;
+    /* Clusters of 16. */
+    return cudaFuncSetAttribute((const void *)kernel,
+                                cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
 }
 
 cudaError_t xn_cuda_stage_load(const xn_cuda_chip *chip) {
@@ -179,7 +229,7 @@ cudaError_t xn_cuda_stage_load(const xn_cuda_chip *chip) {
             c.channels = channels;
             c.epilogue.datatype = datatype;
             if (e == cudaSuccess)
-                e = xn_cuda_load_with(kernel_of(&c), (size_t)chip->shared_bytes);
+                e = load(kernel_of(&c), chip);
         }
     return e;
 }

@@ -16,21 +16,29 @@ enum {
     STAGE_BIAS,
     STAGE_SHIFT,
     STAGE_TABLE_ROWS,
-    STAGE_WIDE_UNITS = 4, /* that a warp has at a time of 512 channels */
-    STAGE_AHEAD = 3,      /* units whose residuals are on their way */
-    STAGE_START = 0x4B000000 + 16384
+    STAGE_WIDE_UNITS = 4,    /* that a warp has at a time of 512 channels */
+    STAGE_TAP_BYTES = 2048,  /* of their 32 filters */
+    STAGE_FEW_TAPS = 4,      /* whose filters are in shared memory, */
+    STAGE_MANY_TAPS = 8,     /* or these */
+    STAGE_AHEAD = 3,         /* units whose residuals are on their way */
+    STAGE_START = 0x4B000000 /* sums: 2^23 as a float */
 };
 
 struct stage_args {
     xn_cuda_stage_io io;
+    int64_t images;
     int32_t height, width, pad_value;
-    int32_t band, bands, rows; /* rows: the most that a block holds */
-    int32_t pitch;             /* positions from row to row of a grid */
-    int32_t units;             /* of a block, at most */
-    int32_t align;             /* rows: blocks begin at multiples of it */
-    bool single; /* planes are no whole fours of pixels: reals are copied one by one */
+    int32_t bands, rows; /* rows: the most of an image that a block holds */
+    int32_t pitch;       /* positions from row to row of a grid */
+    int32_t grid_rows;   /* with the borders */
+    int32_t align;       /* rows: blocks begin at multiples of it */
+    bool single;         /* planes are no whole fours of pixels: reals are copied one by one */
+    int32_t filter_warps, pixel_warps; /* of a block */
+    int32_t taps;                      /* of 512 channels: STAGE_FEW_TAPS or STAGE_MANY_TAPS */
+    int32_t table_row;                 /* bytes; two rows next to each other share no bank */
     /* Shared memory, from its start. */
     uint32_t grid, grid_bytes, popcounts, popcounts_bytes, places, windows, table, table_bytes;
+    uint32_t filters, barriers;
 };
 
 /* What follows from the words of a pixel. A chunk is 16 bytes of them. */
@@ -38,16 +46,13 @@ template <int WORDS>
 struct stage_shape {
     enum {
         CHANNELS = WORDS * 32,
-        THREADS = WORDS == 2 ? 640 : 512,
-        FILTER_WARPS = CHANNELS / 32,
-        PIXEL_WARPS = THREADS / 32 / FILTER_WARPS,
-        CHUNKS = WORDS / 4, /* 0 below 128 channels */
+        THREADS = WORDS == 2 ? 640 : 512, /* at most */
+        CHUNKS = WORDS / 4,               /* 0 below 128 channels */
         STEPS = WORDS == 2   ? 2
                 : WORDS == 4 ? 4
                              : 9 * WORDS / 8, /* of 256 bits */
         TAIL = WORDS < 8,                     /* and one of 128 */
-        TABLES = WORDS == 16 ? 1 : 2,         /* that a block holds */
-        TABLE_BYTES = CHANNELS * 4 + 32       /* of a row: two next to each other share no bank */
+        ROW_WORDS = (STEPS + TAIL) * XN_CUDA_STEP_WORDS
     };
 };
 
@@ -62,25 +67,25 @@ __device__ __forceinline__ uint32_t stage_chunk(uint32_t chunk) {
     return chunk ^ (chunk >> 3 & 1) ^ (chunk >> 2 & 4);
 }
 
-/* The byte of a word of a position. */
+/* The byte of a position's word 0. That of any word differs in the bits of word * 4. */
 template <int WORDS>
-__device__ __forceinline__ uint32_t stage_word_at(uint32_t position, uint32_t word) {
+__device__ __forceinline__ uint32_t stage_byte(uint32_t position) {
     if (WORDS == 2)
-        return position * 8 + word * 4;
-    return stage_chunk<WORDS>(position * stage_shape<WORDS>::CHUNKS + word / 4) * 16 + word % 4 * 4;
+        return position * 8;
+    return stage_chunk<WORDS>(position * stage_shape<WORDS>::CHUNKS) * 16;
 }
 
 /* ---- products ---- */
 
-/* d = c + popc(a and b); c: of the two columns. */
+/* d = STAGE_START + popc(a and b). */
 __device__ __forceinline__ void stage_mma_first(int32_t (&d)[4], const uint32_t *a,
-                                                const uint32_t *b, const int32_t *c) {
+                                                const uint32_t *b) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc "
-                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%10,%11};"
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
                  : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]),
-                   "r"(c[1]));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]),
+                   "r"(STAGE_START));
 #else
     __trap();
 #endif
@@ -105,8 +110,11 @@ struct stage_filters {
     uint32_t a[shape::STEPS][2][4];
     uint32_t tail[2][2];
 
-    __device__ __forceinline__ void load(const xn_cuda_stage_layer &l, int32_t filter_warp) {
-        const uint4 *from = (const uint4 *)l.filters +
+    __device__ __forceinline__ stage_filters(const stage_args &, const char *) {
+    }
+    __device__ __forceinline__ void load(const stage_args &args, int32_t layer,
+                                         int32_t filter_warp) {
+        const uint4 *from = (const uint4 *)args.io.layer[layer].filters +
                             filter_warp * (shape::STEPS + shape::TAIL) * 64 + threadIdx.x % 32;
 #pragma unroll
         for (int n = 0; n < 2 * shape::STEPS; n++) {
@@ -126,73 +134,117 @@ struct stage_filters {
     }
 };
 
-/* 512 channels take more registers than a lane has: a step's operands are read when it is due. */
+/* 512 channels take more registers than a lane has. Filters come through shared memory, a ring of
+ * taps for each 32, which the warps of these filters fill and read together: tap by tap, of one
+ * layer after the other. */
 template <>
 struct stage_filters<16> {
-    const uint4 *from;
+    const uint4 *from; /* the next tap to copy, NULL behind the last */
+    int32_t left;      /* taps of its layer that are not copied */
+    int32_t filter_warp, pixel_warp;
+    uint32_t ring, at, end; /* shared addresses; at: the next tap to read */
 
-    __device__ __forceinline__ void load(const xn_cuda_stage_layer &l, int32_t filter_warp) {
-        from =
-            (const uint4 *)l.filters + filter_warp * stage_shape<16>::STEPS * 64 + threadIdx.x % 32;
+    __device__ __forceinline__ stage_filters(const stage_args &a, const char *shared) {
+        const uint32_t warp = threadIdx.x / 32, bytes = (uint32_t)a.taps * STAGE_TAP_BYTES;
+        filter_warp = (int32_t)(warp % (uint32_t)a.filter_warps);
+        pixel_warp = (int32_t)(warp / (uint32_t)a.filter_warps);
+        ring = xn_shared_address(shared) + a.filters + (uint32_t)filter_warp * bytes;
+        end = ring + bytes;
+        at = ring;
+        left = 0;
     }
-    /* Those of a step. */
-    __device__ __forceinline__ void read(int32_t step, uint32_t (&a)[2][4]) const {
-#pragma unroll
-        for (int t = 0; t < 2; t++) {
-            const uint4 v = __ldg(from + step * 64 + t * 32);
-            a[t][0] = v.x;
-            a[t][1] = v.y;
-            a[t][2] = v.z;
-            a[t][3] = v.w;
+    static __device__ __forceinline__ const uint4 *of(const stage_args &a, int32_t layer,
+                                                      int32_t filter_warp) {
+        return layer < a.io.layers ? (const uint4 *)a.io.layer[layer].filters +
+                                         filter_warp * (9 * STAGE_TAP_BYTES / 16)
+                                   : nullptr;
+    }
+    /* Starts copying the warp's part of one more tap. */
+    __device__ __forceinline__ void copy_to(const stage_args &a, uint32_t to, const uint4 *next) {
+        if (left == 0) {
+            from = next;
+            left = 9;
         }
+        if (from) {
+#pragma unroll 1
+            for (uint32_t n = pixel_warp * 32 + threadIdx.x % 32; n < STAGE_TAP_BYTES / 16;
+                 n += a.pixel_warps * 32)
+                xn_copy_async_at<16>(to + n * 16, from + n, true);
+            from += STAGE_TAP_BYTES / 16;
+        }
+        left--;
+        xn_copy_commit();
+    }
+    /* The first taps; those of later layers come with the ones before. */
+    __device__ __forceinline__ void load(const stage_args &a, int32_t layer, int32_t of_all) {
+        if (layer == 0)
+#pragma unroll 1
+            for (uint32_t to = ring; to < end - STAGE_TAP_BYTES; to += STAGE_TAP_BYTES)
+                copy_to(a, to, of(a, 0, of_all));
+    }
+    /* Waits for the next tap, starts another copy in place of the one before, and reads. */
+    __device__ __forceinline__ void read(const stage_args &a, const uint4 *next,
+                                         uint32_t (&operands)[2][2][4]) {
+        if (a.taps == STAGE_FEW_TAPS)
+            xn_copy_wait<STAGE_FEW_TAPS - 2>();
+        else
+            xn_copy_wait<STAGE_MANY_TAPS - 2>();
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + filter_warp), "r"(a.pixel_warps * 32) : "memory");
+        copy_to(a, (at == ring ? end : at) - STAGE_TAP_BYTES, next);
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            uint32_t(&o)[4] = operands[n / 2][n % 2];
+            asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                         : "=r"(o[0]), "=r"(o[1]), "=r"(o[2]), "=r"(o[3])
+                         : "r"(at + n * 512 + threadIdx.x % 32 * 16)
+                         : "memory");
+        }
+        at += STAGE_TAP_BYTES;
+        at = at == end ? ring : at;
     }
 };
 
 typedef int32_t stage_sums[2][2][4]; /* [tile of filters][tile of pixels][row g or g + 8, column] */
 
-/* grid: the shared address of the layer's input. start: of the lane's four pixels. */
+/* A value that is kept, not computed again where registers are few. */
+__device__ __forceinline__ uint32_t stage_keep(uint32_t value) {
+    asm("" : "+r"(value));
+    return value;
+}
+
+/* grid: the shared address of the layer's input. places: of the unit, and the lane's first column
+ * of 64 channels. taps: of 64 channels, from a pixel's place to the lane's tap of each step. */
 template <int WORDS>
 __device__ __forceinline__ void stage_multiply(const stage_args &a, const stage_filters<WORDS> &f,
                                                const uint32_t *places, uint32_t grid,
-                                               const int32_t (&start)[4], stage_sums &sums) {
+                                               const uint32_t (&taps)[3], stage_sums &sums) {
     typedef stage_shape<WORDS> shape;
     const uint32_t lane = threadIdx.x % 32;
     if constexpr (WORDS == 2) {
-        const uint32_t g = lane / 4, q = lane % 4, column = g / 2 * 4 + g % 2;
-        const uint32_t first = a.pitch + 1;
-        uint32_t at[2];
+        uint32_t b[2][5];
 #pragma unroll
-        for (int n = 0; n < 2; n++)
-            at[n] = grid + ((places[column + 2 * n] & 0xffffu) - first) * 8;
+        for (int n = 0; n < 2; n++) {
+            const uint32_t at = (places[2 * n] & 0xffffu) * 8;
 #pragma unroll
-        for (int s = 0; s < 2; s++) {
-            const uint32_t tap = 4 * s + q, off = (tap / 3 * a.pitch + tap % 3) * 8;
-#pragma unroll
-            for (int n = 0; n < 2; n++) {
-                uint32_t b[2];
+            for (int s = 0; s < 2; s++)
                 asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];"
-                             : "=r"(b[0]), "=r"(b[1])
-                             : "r"(at[n] + off)
+                             : "=r"(b[n][2 * s]), "=r"(b[n][2 * s + 1])
+                             : "r"(at + taps[s])
                              : "memory");
+            asm volatile("ld.shared.u32 %0, [%1];" : "=r"(b[n][4]) : "r"(at + taps[2]) : "memory");
+        }
+#pragma unroll
+        for (int s = 0; s < 3; s++)
+#pragma unroll
+            for (int n = 0; n < 2; n++)
 #pragma unroll
                 for (int t = 0; t < 2; t++)
                     if (s == 0)
-                        stage_mma_first(sums[t][n], f.a[s][t], b, &start[2 * n]);
+                        stage_mma_first(sums[t][n], f.a[s][t], b[n]);
+                    else if (s == 1)
+                        xn_mma_and_popc(sums[t][n], f.a[s][t], b[n] + 2);
                     else
-                        xn_mma_and_popc(sums[t][n], f.a[s][t], b);
-            }
-        }
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-            uint32_t b;
-            asm volatile("ld.shared.u32 %0, [%1];"
-                         : "=r"(b)
-                         : "r"(at[n] + (2 * a.pitch + 2) * 8 + q % 2 * 4)
-                         : "memory");
-#pragma unroll
-            for (int t = 0; t < 2; t++)
-                stage_mma_half(sums[t][n], f.tail[t], b);
-        }
+                        stage_mma_half(sums[t][n], f.tail[t], b[n][4]);
     } else {
         /* Matrices of a load: tile of pixels lane / 16, and of that the words of two taps, or the
          * two chunks of one. */
@@ -220,7 +272,7 @@ __device__ __forceinline__ void stage_multiply(const stage_args &a, const stage_
 #pragma unroll
                 for (int t = 0; t < 2; t++)
                     if (s == 0)
-                        stage_mma_first(sums[t][tile], f.a[s][t], b + 2 * tile, &start[2 * tile]);
+                        stage_mma_first(sums[t][tile], f.a[s][t], b + 2 * tile);
                     else if (s < shape::STEPS)
                         xn_mma_and_popc(sums[t][tile], f.a[s][t], b + 2 * tile);
                     else
@@ -229,44 +281,38 @@ __device__ __forceinline__ void stage_multiply(const stage_args &a, const stage_
     }
 }
 
-/* The same for 512 channels, of up to STAGE_WIDE_UNITS units from `places` on. */
-__device__ __forceinline__ void stage_multiply_wide(const stage_args &a, const stage_filters<16> &f,
-                                                    const uint32_t *places, uint32_t grid,
-                                                    int32_t units,
+/* The same for 512 channels, of the units at `places` and every `apart`-th behind it. next: filters
+ * to copy when these are. */
+__device__ __forceinline__ void stage_multiply_wide(const stage_args &a, stage_filters<16> &f,
+                                                    const uint4 *next, const uint32_t *places,
+                                                    int32_t apart, uint32_t grid, int32_t units,
                                                     stage_sums (&sums)[STAGE_WIDE_UNITS]) {
     const uint32_t lane = threadIdx.x % 32, n = lane % 8, second = lane / 8 % 2;
-    const uint32_t column = n / 2 * 4 + n % 2 + lane / 16 * 2, row = a.pitch * 64;
-    uint32_t at[STAGE_WIDE_UNITS][3], operands[2][2][4];
+    const uint32_t column = n / 2 * 4 + n % 2 + lane / 16 * 2;
+    uint32_t position[STAGE_WIDE_UNITS], operands[2][2][4];
 #pragma unroll
     for (int u = 0; u < STAGE_WIDE_UNITS; u++)
-#pragma unroll
-        for (int j = 0; j < 3; j++) {
-            const uint32_t position =
-                (places[(u < units ? u : 0) * STAGE_UNIT + column] & 0xffffu) - a.pitch - 1 + j;
-            at[u][j] = grid + 16 * stage_chunk<16>(position * 4 + second);
-        }
-    f.read(0, operands[0]);
+        position[u] = (places[(u < units ? u * apart : 0) * STAGE_UNIT + column] & 0xffffu);
 #pragma unroll 1
-    for (int32_t i = 0; i < 3; i++)
+    for (int32_t tap = 0; tap < 9; tap++) {
+        const uint32_t off = (tap / 3 - 1) * a.pitch + tap % 3 - 1;
+        f.read(a, next, operands);
 #pragma unroll
-        for (int s = 0; s < 6; s++) {
-            const int32_t next = i * 6 + s + 1;
-            if (next < 18)
-                f.read(next, operands[(s + 1) % 2]);
+        for (int s = 0; s < 2; s++)
 #pragma unroll
             for (int u = 0; u < STAGE_WIDE_UNITS; u++) {
                 uint32_t b[4];
                 if (u >= units)
                     continue;
-                /* The second half of a tap's chunks. */
-                xn_load_matrices(b, (s % 2 ? at[u][s / 2] ^ 32 : at[u][s / 2]) + i * row);
+                xn_load_matrices(
+                    b, grid + (stage_byte<16>(position[u] + off) ^ (second * 16 + s * 32)));
 #pragma unroll
                 for (int tile = 0; tile < 2; tile++)
 #pragma unroll
                     for (int t = 0; t < 2; t++)
-                        xn_mma_and_popc(sums[u][t][tile], operands[s % 2][t], b + 2 * tile);
+                        xn_mma_and_popc(sums[u][t][tile], operands[s][t], b + 2 * tile);
             }
-        }
+    }
 }
 
 #endif

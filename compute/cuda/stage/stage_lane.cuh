@@ -1,0 +1,105 @@
+/* stage_lane.cuh: what a lane of fused_stage.cuh has, its values and their signs, and how it sends
+ * bits to the blocks of a cluster. */
+#ifndef XN_CUDA_STAGE_LANE_CUH
+#define XN_CUDA_STAGE_LANE_CUH
+
+#include "epilogue.cuh"
+#include "stage_products.cuh"
+
+/* ---- the lane's 4 filters by 4 pixels ---- */
+
+template <typename Real>
+struct stage_values {
+    enum { VECTORS = 16 * (int)sizeof(Real) / 16 };
+    uint4 v[VECTORS];
+
+    __device__ __forceinline__ float at(int filter, int pixel) const {
+        const int n = filter * 4 + pixel;
+        const uint32_t *words = (const uint32_t *)v;
+        if constexpr (sizeof(Real) == 4)
+            return __uint_as_float(words[n]);
+        const __half2 pair = *(const __half2 *)&words[n / 2];
+        return n % 2 ? __high2float(pair) : __low2float(pair);
+    }
+    __device__ __forceinline__ void set(int filter, const float (&y)[4]) {
+        uint32_t *words = (uint32_t *)v + filter * (int)sizeof(Real);
+        if constexpr (sizeof(Real) == 4) {
+#pragma unroll
+            for (int p = 0; p < 4; p++)
+                words[p] = __float_as_uint(y[p]);
+        } else {
+            words[0] = xn_fp16_pair(y[0], y[1]);
+            words[1] = xn_fp16_pair(y[2], y[3]);
+        }
+    }
+};
+
+/* Bit f of byte p of the result is the sign of filter f of pixel p. y: [filter][pixel]. u is -0 or
+ * less where y + shift is at least 0; NaN has no sign here. */
+__device__ __forceinline__ uint32_t stage_signs(const float (&y)[4][4], const float (&shift)[4]) {
+    uint32_t of[4];
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+        of[p] = 0;
+#pragma unroll
+        for (int f = 3; f >= 0; f--) {
+            const float u = __fadd_rd(-y[f][p], -shift[f]);
+            of[p] = __funnelshift_l(__float_as_uint(u), of[p], 1);
+        }
+    }
+    const uint32_t low = __byte_perm(of[0], of[1], 0x1140);
+    return __byte_perm(low, __byte_perm(of[2], of[3], 0x1140), 0x5410);
+}
+
+/* Of the signs of the 8 lanes with the same q: lane g gets those of pixel 2 (g % 2) + g / 2 % 2, by
+ * way of lanes 4 (g / 4) and the three behind it, which have 16 of the filters. */
+struct stage_exchange {
+    uint32_t shift, select, halves;
+
+    __device__ __forceinline__ stage_exchange() {
+        const uint32_t odd = threadIdx.x / 4 % 2, upper = threadIdx.x / 8 % 2;
+        const uint32_t own = 2 * odd + upper, other = own + 4;
+        shift = stage_keep(odd * 4);
+        select = stage_keep(upper ? other | own << 4 : own | other << 4);
+        halves = stage_keep(threadIdx.x % 32 < 16 ? 0x5410 : 0x1054);
+    }
+    /* Of all 32 filters; lanes l and l + 16 have the same pixel. */
+    __device__ __forceinline__ uint32_t operator()(uint32_t signs) const {
+        signs <<= shift;
+        signs |= __shfl_xor_sync(0xffffffffu, signs, 4);
+        signs = __byte_perm(signs, __shfl_xor_sync(0xffffffffu, signs, 8), select);
+        return __byte_perm(signs, __shfl_xor_sync(0xffffffffu, signs, 16), halves);
+    }
+};
+
+/* ---- clusters ---- */
+
+/* All blocks of a cluster, once they have begun, and what they have written before. */
+__device__ __forceinline__ void stage_arrive(int32_t cluster) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    if (cluster > 1)
+        asm volatile("barrier.cluster.arrive;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void stage_wait(int32_t cluster) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    if (cluster > 1)
+        asm volatile("barrier.cluster.wait;" ::: "memory");
+#endif
+}
+
+/* To the same shared address of a block of the cluster, whose barrier, `to_barrier` behind the
+ * address, counts the bytes. */
+__device__ __forceinline__ void stage_store_to(uint32_t address, int32_t rank, uint32_t to_barrier,
+                                               uint32_t value) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile("{ .reg .b32 there, barrier; mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "add.u32 barrier, there, %2;\n"
+                 "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [there], %3, "
+                 "[barrier]; }" ::"r"(address),
+                 "r"(rank), "r"(to_barrier), "r"(value)
+                 : "memory");
+#endif
+}
+
+#endif
