@@ -28,6 +28,13 @@ __global__ void __launch_bounds__(XN_OP_THREADS, BODY == XN_OP_COLUMNS_EIGHT ? 4
     xn_op_tile<BODY, V>(a, begin_block(), s);
 }
 
+template <typename T, int V, int C>
+__global__ void __launch_bounds__(XN_OP_THREADS, 4)
+    op_map_kernel(const __grid_constant__ xn_op_args a) {
+    __shared__ xn_op_map_shared s;
+    xn_op_map<T, V, C>(a, begin_block(), s);
+}
+
 template <int V>
 __global__ void __launch_bounds__(XN_OP_THREADS, 6)
     op_few_kernel(const __grid_constant__ xn_op_args a) {
@@ -39,7 +46,7 @@ __global__ void __launch_bounds__(XN_OP_THREADS)
     xn_op_pool_words(a, begin_block());
 }
 
-__global__ void __launch_bounds__(XN_OP_THREADS)
+__global__ void __launch_bounds__(XN_OP_THREADS, 4)
     op_whole_kernel(const __grid_constant__ xn_op_args a) {
     __shared__ xn_op_whole_shared s;
     xn_op_pool_whole(a, begin_block(), s);
@@ -68,12 +75,16 @@ static cudaError_t launch(void (*kernel)(const Args), int64_t blocks, const Args
 
 typedef void (*op_kernel)(const xn_op_args);
 
-static op_kernel kernel_of(xn_op_body body) {
+static op_kernel kernel_of(xn_op_body body, bool fp16) {
     switch (body) {
     case XN_OP_EACH:
         return op_tile_kernel<XN_OP_EACH, 1>;
-    case XN_OP_EACH_FOUR:
-        return op_tile_kernel<XN_OP_EACH_FOUR, 4>;
+    case XN_OP_MAP:
+        return fp16 ? op_map_kernel<__half, 1, 16> : op_map_kernel<float, 1, 16>;
+    case XN_OP_MAP_FOUR:
+        return fp16 ? op_map_kernel<__half, 4, 8> : op_map_kernel<float, 4, 4>;
+    case XN_OP_MAP_EIGHT:
+        return op_map_kernel<__half, 8, 4>;
     case XN_OP_FEW:
         return op_few_kernel<1>;
     case XN_OP_FEW_FOUR:
@@ -104,7 +115,8 @@ cudaError_t xn_cuda_op_launch(const xn_op_args *args, bool overlapped, cudaStrea
         if (e != cudaSuccess)
             return e;
     }
-    return launch(kernel_of(body), xn_op_blocks(args, body), *args, overlapped, stream);
+    return launch(kernel_of(body, args->datatype == XN_FP16), xn_op_blocks(args, body), *args,
+                  overlapped, stream);
 }
 
 cudaError_t xn_cuda_part_launch(const xn_op_part *part, bool overlapped, cudaStream_t stream) {
@@ -113,8 +125,8 @@ cudaError_t xn_cuda_part_launch(const xn_op_part *part, bool overlapped, cudaStr
 
 cudaError_t xn_cuda_op_load(void) {
     cudaError_t e = xn_cuda_load(op_part_kernel);
-    for (int body = XN_OP_EACH; body <= XN_OP_WORDS && e == cudaSuccess; body++)
-        e = xn_cuda_load(kernel_of((xn_op_body)body));
+    for (int n = 2 * XN_OP_EACH; n < 2 * (XN_OP_WORDS + 1) && e == cudaSuccess; n++)
+        e = xn_cuda_load(kernel_of((xn_op_body)(n / 2), n % 2));
     if (e == cudaSuccess)
         e = xn_cuda_load(op_stats_kernel<1>);
     return e == cudaSuccess ? xn_cuda_load(op_stats_kernel<32>) : e;

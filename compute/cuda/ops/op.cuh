@@ -7,9 +7,9 @@
 #include "epilogue.cuh"
 #include "op.h"
 
-/* A division of 64 bits takes several times one of 32. */
-XN_HD int64_t xn_op_quotient(int64_t n, int64_t by) {
-    return n <= UINT32_MAX && by <= UINT32_MAX ? (uint32_t)n / (uint32_t)by : n / by;
+/* The image that a pixel of all images is of. */
+XN_HD int64_t xn_op_image(const xn_op_args &a, int64_t pixel) {
+    return a.pixels <= INT32_MAX ? xn_divide((int32_t)pixel, a.plane_of) : pixel / a.plane;
 }
 
 /* ---- reading ---- */
@@ -55,34 +55,57 @@ XN_HD void xn_op_few_elements(const xn_op_args &a, int64_t image, int32_t c, int
         v[n] = xn_op_element(a, image, c, p + n);
 }
 
-/* V neighbours of FP32 or FP16, 4 from an address aligned to all of them. */
+/* V neighbours of FP32 or FP16 as they lie in memory, from an address aligned to all of them. */
+template <int V>
+struct xn_op_run {
+    uint32_t word[V]; /* of FP16 the first half */
+
+    XN_HD void load(const void *from, bool fp16, int64_t index) {
+        if (fp16)
+            copy<V * 2>((const __half *)from + index);
+        else
+            copy<V * 4>((const float *)from + index);
+    }
+    XN_HD void to_fp32(bool fp16, float (&v)[V]) const {
+        XN_UNROLL
+        for (int n = 0; n < V; n++)
+            if (fp16)
+                v[n] = xn_to_fp32(__ushort_as_half((uint16_t)(word[n / 2] >> n % 2 * 16)));
+            else
+                v[n] = xn_fp32_of_bits(word[n]);
+    }
+
+  private:
+    template <int BYTES>
+    XN_HD void copy(const void *from) {
+#ifdef __CUDA_ARCH__
+        if constexpr (BYTES == 16 || BYTES == 32) {
+            XN_UNROLL
+            for (int n = 0; n < BYTES / 16; n++) {
+                const uint4 four = ((const uint4 *)from)[n];
+                word[4 * n] = four.x, word[4 * n + 1] = four.y;
+                word[4 * n + 2] = four.z, word[4 * n + 3] = four.w;
+            }
+        } else if constexpr (BYTES == 8) {
+            const uint2 two = *(const uint2 *)from;
+            word[0] = two.x, word[1] = two.y;
+        } else if constexpr (BYTES == 4) {
+            word[0] = *(const uint32_t *)from;
+        } else {
+            word[0] = *(const uint16_t *)from;
+        }
+#else
+        memset(word, 0, sizeof word);
+        memcpy(word, from, BYTES);
+#endif
+    }
+};
+
 template <int V>
 XN_HD void xn_op_load(const void *from, bool fp16, int64_t index, float (&v)[V]) {
-    if constexpr (V == 1) {
-        v[0] = fp16 ? xn_to_fp32(((const __half *)from)[index]) : ((const float *)from)[index];
-    } else {
-        static_assert(V == 4, "a load of 8 or 16 bytes");
-        if (fp16) {
-            __half part[4];
-#ifdef __CUDA_ARCH__
-            *(uint2 *)part = *(const uint2 *)((const __half *)from + index);
-#else
-            memcpy(part, (const __half *)from + index, sizeof part);
-#endif
-            for (int n = 0; n < 4; n++)
-                v[n] = xn_to_fp32(part[n]);
-        } else {
-#ifdef __CUDA_ARCH__
-            const float4 four = *(const float4 *)((const float *)from + index);
-            v[0] = four.x;
-            v[1] = four.y;
-            v[2] = four.z;
-            v[3] = four.w;
-#else
-            memcpy(v, (const float *)from + index, sizeof v);
-#endif
-        }
-    }
+    xn_op_run<V> run;
+    run.load(from, fp16, index);
+    run.to_fp32(fp16, v);
 }
 
 /* ---- accumulators: xn_step.h's kinds ---- */
@@ -140,6 +163,15 @@ XN_HD void xn_op_over(const xn_op_args &a, const xn_op_window &w, int32_t first,
     int32_t i = w.i0, j = w.j0 + first;
     if (columns < 1)
         return;
+    if (columns == a.width && a.dilation_h == 1) { /* rows are one string */
+        const int64_t from = (int64_t)(w.y + w.i0) * a.width;
+#ifdef __CUDA_ARCH__
+#pragma unroll 3
+#endif
+        for (int64_t at = first; at < (int64_t)(w.i1 - w.i0) * columns; at += step)
+            action(from + at);
+        return;
+    }
     for (;;) {
         while (j >= w.j1) {
             j -= columns;
@@ -329,12 +361,16 @@ XN_HD void xn_op_pooled_kind(const xn_op_args &a, int64_t image, int32_t c, int6
 template <int V, bool VECTOR, typename T>
 XN_HD void xn_op_pooled_row(const xn_op_args &a, int64_t image, int32_t c, int64_t p,
                             float (&acc)[V]) {
-    if (a.kernel_w == 2)
+    if (a.kernel_w == 2 && a.stride_w == 2)
         xn_op_pooled_kind<2, 2, V, VECTOR, T>(a, image, c, p, acc);
     else if (a.stride_w == 2)
         xn_op_pooled_kind<3, 2, V, VECTOR, T>(a, image, c, p, acc);
-    else if constexpr (!VECTOR)
-        xn_op_pooled_kind<3, 1, V, false, T>(a, image, c, p, acc);
+    else if constexpr (!VECTOR) {
+        if (a.kernel_w == 2)
+            xn_op_pooled_kind<2, 1, V, false, T>(a, image, c, p, acc);
+        else
+            xn_op_pooled_kind<3, 1, V, false, T>(a, image, c, p, acc);
+    }
 }
 
 template <int V, bool VECTOR>
@@ -348,30 +384,59 @@ XN_HD void xn_op_pool_row(const xn_op_args &a, int64_t image, int32_t c, int64_t
 
 /* ---- the epilogue ---- */
 
-/* v of channel c. */
-XN_HD float xn_op_linear(const xn_op_args &a, int32_t c, float acc) {
-    const float v = xn_value(acc, 1.0f, xn_filter_of(a.e, c));
-    return isfinite(v) ? v : xn_value_again(a.e, c, acc, 1.0);
+/* By instructions that the compiler does not take apart. */
+template <typename T, int V>
+XN_HD void xn_op_store(T *to, const float (&v)[V]) {
+#ifdef __CUDA_ARCH__
+    xn_store_if(to, v, true);
+#else
+    xn_store(to, v);
+#endif
 }
 
 /* V neighbouring outputs of a channel, from index `out` on of the real output, given their
- * residuals. Their bits come back. */
-template <int V>
+ * residuals as they lie. Their bits come back, STEP from one to the next. */
+template <int V, int STEP = 1>
 XN_HD uint32_t xn_op_finish(const xn_op_args &a, int32_t c, int64_t out, const float (&acc)[V],
-                            const float (&residual)[V]) {
+                            const xn_op_run<V> &residual, bool fp16) {
+    const xn_epilogue &what = a.e.what;
+    const float factor = a.linear ? xn_factor_of(a.e.factor, c) : 1.0f;
+    const float bias = a.linear ? xn_bias_of(a.e.bias, c) : -0.0f; /* with 1 they keep numbers */
+    bool finite = true;
     uint32_t bits = 0;
     float y[V];
     XN_UNROLL
     for (int n = 0; n < V; n++) {
-        y[n] = a.linear ? xn_op_linear(a, c, acc[n]) : acc[n];
-        if (a.e.what.residual)
-            y[n] += residual[n];
-        y[n] = xn_activate(a.e, c, y[n]);
-        if (a.e.what.bits)
-            bits |= xn_output_bit(a.e, c, y[n]) << n;
+        y[n] = xn_value(acc[n], 1.0f, {factor, bias});
+        finite &= isfinite(y[n]);
     }
-    if (a.e.what.datatype == XN_FP32 || a.e.what.datatype == XN_FP16)
-        xn_store_reals(a.e, out, y);
+    if (a.linear && !finite) /* one test for all, as it is rare */
+        XN_UNROLL
+    for (int n = 0; n < V; n++)
+        y[n] = isfinite(y[n]) ? y[n] : xn_value_again(a.e, c, acc[n], 1.0);
+    if (what.residual) {
+        float add[V];
+        residual.to_fp32(fp16, add);
+        XN_UNROLL
+        for (int n = 0; n < V; n++)
+            y[n] += add[n];
+    }
+    if (what.activation != XN_ACTIVATION_NONE) {
+        const xn_activation_of_filter activation(a.e, c);
+        XN_UNROLL
+        for (int n = 0; n < V; n++)
+            y[n] = activation(y[n]);
+    }
+    if (what.bits) {
+        const float shift = what.shift ? xn_read_only(a.e.shift + c) : 0.0f;
+        XN_UNROLL
+        for (int n = 0; n < V; n++)
+            bits |= xn_sign_bit(y[n] + shift) << n * STEP;
+    }
+    if (what.datatype == XN_FP32)
+        xn_op_store((float *)a.e.output + out, y);
+    else if (what.datatype == XN_FP16)
+        xn_op_store((__half *)a.e.output + out, y);
     return bits;
 }
 
@@ -384,12 +449,27 @@ struct xn_op_shared {
     uint8_t bits[32 * V][8]; /* of a pixel and 4 channels */
 };
 
+/* map, mul or quantize of neighbours of a channel. */
+template <int V>
+XN_HD void xn_op_by_kind(const xn_op_args &a, int64_t image, int32_t c, float (&acc)[V]) {
+    if (a.kind == XN_STEP_MAP)
+        return;
+    if (a.kind == XN_STEP_MUL) {
+        const float gate = xn_op_gate(a, image, c);
+        XN_UNROLL
+        for (int n = 0; n < V; n++)
+            acc[n] = xn_op_product(acc[n], gate);
+    }
+    if (a.kind == XN_STEP_QUANTIZE)
+        XN_UNROLL
+    for (int n = 0; n < V; n++)
+        acc[n] = xn_op_quantized(a, acc[n]);
+}
+
 template <xn_op_body BODY, int V>
 XN_HD void xn_op_accumulate(const xn_op_args &a, int64_t image, int64_t pixel, int64_t p, int32_t c,
                             float (&acc)[V]) {
-    if constexpr (BODY == XN_OP_EACH_FOUR)
-        xn_op_load(a.input, a.datatype == XN_FP16, image * a.input_pitch + c * a.in_plane + p, acc);
-    else if constexpr (BODY == XN_OP_COLUMNS || BODY == XN_OP_COLUMNS_FOUR)
+    if constexpr (BODY == XN_OP_COLUMNS || BODY == XN_OP_COLUMNS_FOUR)
         xn_op_pool_row<V, false>(a, image, c, p, acc);
     else if constexpr (BODY == XN_OP_COLUMNS_EIGHT)
         xn_op_pool_row<V, true>(a, image, c, p, acc);
@@ -402,15 +482,8 @@ XN_HD void xn_op_accumulate(const xn_op_args &a, int64_t image, int64_t pixel, i
         acc[0] = xn_op_element(a, image, c, p);
     if constexpr (BODY == XN_OP_CURVE)
         acc[0] = xn_op_curve(a, pixel, acc[0]);
-    if constexpr (BODY == XN_OP_EACH || BODY == XN_OP_EACH_FOUR || BODY == XN_OP_FEW_FOUR) {
-        XN_UNROLL
-        for (int n = 0; n < V; n++) {
-            if (a.kind == XN_STEP_MUL)
-                acc[n] = xn_op_product(acc[n], xn_op_gate(a, image, c));
-            if (a.kind == XN_STEP_QUANTIZE)
-                acc[n] = xn_op_quantized(a, acc[n]);
-        }
-    }
+    if constexpr (BODY == XN_OP_EACH || BODY == XN_OP_FEW_FOUR)
+        xn_op_by_kind(a, image, c, acc);
 }
 
 /* Channels that a thread has in registers at the same time. */
@@ -423,20 +496,20 @@ struct xn_op_together {
 template <xn_op_body BODY, int V>
 XN_HD uint32_t xn_op_four_channels(const xn_op_args &a, int64_t pixel, int32_t c) {
     constexpr int TOGETHER = xn_op_together<BODY>::CHANNELS;
-    const int64_t image = xn_op_quotient(pixel, a.plane), p = pixel - image * a.plane;
+    const int64_t image = xn_op_image(a, pixel), p = pixel - image * a.plane;
     const int64_t out = image * a.output_pitch + p, beside = image * a.residual_pitch + p;
     uint32_t bits = 0;
     XN_NO_UNROLL
     for (int first = 0; first < 4; first += TOGETHER, c += TOGETHER) {
-        float acc[TOGETHER][V], residual[TOGETHER][V];
+        float acc[TOGETHER][V];
+        xn_op_run<V> residual[TOGETHER];
         XN_UNROLL
         for (int k = 0; k < TOGETHER; k++) {
             if (c + k >= a.channels)
                 continue;
             xn_op_accumulate<BODY, V>(a, image, pixel, p, c + k, acc[k]);
             if (a.e.what.residual)
-                xn_op_load(a.e.residual, a.e.residual_fp16, beside + (c + k) * a.plane,
-                           residual[k]);
+                residual[k].load(a.e.residual, a.e.residual_fp16, beside + (c + k) * a.plane);
         }
         XN_UNROLL
         for (int k = 0; k < TOGETHER; k++) {
@@ -446,22 +519,15 @@ XN_HD uint32_t xn_op_four_channels(const xn_op_args &a, int64_t pixel, int32_t c
             if (a.e.what.datatype == XN_INT32) /* the accumulator as it is */
                 ((int32_t *)a.e.output)[to] =
                     ((const int32_t *)a.input)[image * a.input_pitch + (c + k) * a.in_plane + p];
-            const uint32_t own = xn_op_finish<V>(a, c + k, to, acc[k], residual[k]);
-            XN_UNROLL
-            for (int n = 0; n < V; n++)
-                bits |= (own >> n & 1u) << (4 * n + first + k);
+            bits |= xn_op_finish<V, 4>(a, c + k, to, acc[k], residual[k], a.e.residual_fp16)
+                    << (first + k);
         }
     }
     return bits;
 }
 
 /* Word `tile` of a pixel's bits, or as many of its bytes as there are. */
-XN_HD void xn_op_store_word(const xn_op_args &a, int64_t pixel, int64_t tile,
-                            const uint8_t (&bits)[8]) {
-    uint32_t word = 0;
-    XN_UNROLL
-    for (int n = 0; n < 8; n++)
-        word |= (uint32_t)bits[n] << (4 * n);
+XN_HD void xn_op_store_word(const xn_op_args &a, int64_t pixel, int64_t tile, uint32_t word) {
     if (!a.to_bytes) {
         a.e.bits[pixel * a.out_unit + tile] = word;
         return;
@@ -469,11 +535,20 @@ XN_HD void xn_op_store_word(const xn_op_args &a, int64_t pixel, int64_t tile,
     for (int32_t n = 0; n < 4 && tile * 4 + n < a.out_unit; n++)
         ((uint8_t *)a.e.bits)[pixel * a.out_unit + tile * 4 + n] = (uint8_t)(word >> 8 * n);
 }
+XN_HD void xn_op_store_word(const xn_op_args &a, int64_t pixel, int64_t tile,
+                            const uint8_t (&bits)[8]) {
+    uint32_t word = 0;
+    XN_UNROLL
+    for (int n = 0; n < 8; n++)
+        word |= (uint32_t)bits[n] << (4 * n);
+    xn_op_store_word(a, pixel, tile, word);
+}
 
 template <xn_op_body BODY, int V, class Block>
 XN_HD void xn_op_tile(const xn_op_args &a, const Block &block, xn_op_shared<V> &s) {
-    const int64_t across = (a.pixels - 1) / (32 * V) + 1; /* tiles of pixels */
-    const int64_t tile = block.index / across, first = block.index % across * (32 * V);
+    const uint32_t across = (uint32_t)((a.pixels - 1) / (32 * V) + 1); /* tiles of pixels */
+    const int64_t tile = (uint32_t)block.index / across;
+    const int64_t first = (block.index - tile * across) * (32 * V);
     block.each([&](int32_t thread) {
         const int32_t lane = thread % 32, strand = thread / 32;
         const int64_t pixel = first + lane * V, c = tile * 32 + strand * 4;
@@ -488,6 +563,75 @@ XN_HD void xn_op_tile(const xn_op_args &a, const Block &block, xn_op_shared<V> &
     block.each([&](int32_t thread) {
         if (thread < 32 * V && first + thread < a.pixels)
             xn_op_store_word(a, first + thread, tile, s.bits[thread]);
+    });
+}
+
+/* ---- map, mul and quantize of FP32 or FP16, NCHW ---- */
+
+/* C channels from c on of V pixels from `pixel` on, all loads in flight at once; bits come back,
+ * pixel after pixel, C each. Reals beside FP16 are FP16. */
+template <typename T, int V, int C>
+XN_HD uint32_t xn_op_map_channels(const xn_op_args &a, int64_t pixel, int32_t c) {
+    constexpr bool FP16 = sizeof(T) == 2;
+    const bool beside_fp16 = FP16 || a.e.residual_fp16;
+    const int64_t image = xn_op_image(a, pixel), at = c * a.plane + pixel - image * a.plane;
+    const int64_t from = image * a.input_pitch + at, beside = image * a.residual_pitch + at;
+    const int64_t to = image * a.output_pitch + at;
+    xn_op_run<V> in[C], residual[C];
+    uint32_t bits = 0;
+    XN_UNROLL
+    for (int k = 0; k < C; k++)
+        if (c + k < a.channels) {
+            in[k].load(a.input, FP16, from + k * a.plane);
+            if (a.e.what.residual)
+                residual[k].load(a.e.residual, beside_fp16, beside + k * a.plane);
+        }
+    XN_UNROLL
+    for (int k = 0; k < C; k++)
+        if (c + k < a.channels) {
+            float acc[V];
+            in[k].to_fp32(FP16, acc);
+            xn_op_by_kind(a, image, c + k, acc);
+            bits |= xn_op_finish<V, C>(a, c + k, to + k * a.plane, acc, residual[k], beside_fp16)
+                    << k;
+        }
+    return bits;
+}
+
+struct xn_op_map_shared {
+    uint32_t bits[XN_OP_THREADS + 24];
+};
+
+/* A block has 1, 2 or 4 words of channels, so that bits of a pixel leave side by side, and as many
+ * pixels as its threads make then. */
+template <typename T, int V, int C, class Block>
+XN_HD void xn_op_map(const xn_op_args &a, const Block &block, xn_op_map_shared &s) {
+    constexpr int32_t PARTS = 32 / C; /* threads that make a word of V pixels */
+    constexpr int32_t LOG = C == 4 ? 5 : C == 8 ? 6 : 7, LOG_V = V == 8 ? 3 : V == 4 ? 2 : 0;
+    const int32_t lanes_log = LOG - a.words_log, words = 1 << a.words_log;
+    const int32_t across = xn_divide((int32_t)block.index, a.groups);
+    const int32_t word = ((int32_t)block.index - across * (int32_t)a.groups.divisor) * words;
+    const int64_t first = (int64_t)across << (lanes_log + LOG_V);
+    block.each([&](int32_t thread) {
+        const int32_t strand = thread >> lanes_log, c = word * 32 + strand * C;
+        const int64_t pixel = first + (thread - (strand << lanes_log)) * V;
+        uint32_t bits = 0;
+        if (pixel < a.pixels && c < a.channels)
+            bits = xn_op_map_channels<T, V, C>(a, pixel, c);
+        s.bits[thread + strand / PARTS * 8] = bits; /* 8: words lie in banks of their own */
+    });
+    if (!a.e.what.bits)
+        return;
+    block.each([&](int32_t thread) {
+        const int32_t w = thread & (words - 1), p = thread >> a.words_log;
+        const uint32_t *from = s.bits + w * ((PARTS << lanes_log) + 8) + (p >> LOG_V);
+        uint32_t all = 0;
+        if (thread >= 8 * C * V || first + p >= a.pixels)
+            return;
+        XN_UNROLL
+        for (int part = 0; part < PARTS; part++)
+            all |= (from[part << lanes_log] >> (p & (V - 1)) * C & ((1u << C) - 1)) << part * C;
+        xn_op_store_word(a, first + p, word + w, all);
     });
 }
 
@@ -540,11 +684,11 @@ XN_HD void xn_op_pool_whole(const xn_op_args &a, const Block &block, xn_op_whole
         if (c >= a.channels)
             return;
         const float acc[1] = {xn_op_pool_value(a, w, s.value[thread * 8])};
-        float residual[1] = {};
+        xn_op_run<1> residual = {};
         if (a.e.what.residual)
-            xn_op_load(a.e.residual, a.e.residual_fp16, image * a.residual_pitch + c, residual);
-        s.bits[thread] =
-            (uint8_t)xn_op_finish<1>(a, (int32_t)c, image * a.output_pitch + c, acc, residual);
+            residual.load(a.e.residual, a.e.residual_fp16, image * a.residual_pitch + c);
+        s.bits[thread] = (uint8_t)xn_op_finish<1>(a, (int32_t)c, image * a.output_pitch + c, acc,
+                                                  residual, a.e.residual_fp16);
     });
     if (!a.e.what.bits)
         return;

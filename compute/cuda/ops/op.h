@@ -11,7 +11,9 @@ enum { XN_OP_THREADS = 256 };
 /* How a block goes about it. */
 typedef enum {
     XN_OP_EACH,          /* map, mul, quantize: a value for itself */
-    XN_OP_EACH_FOUR,     /* the same, four neighbouring pixels a thread */
+    XN_OP_MAP,           /* the same of FP32 and FP16, many: 16 channels a thread, */
+    XN_OP_MAP_FOUR,      /* or fewer of four neighbouring pixels, */
+    XN_OP_MAP_EIGHT,     /* or of eight, of FP16 */
     XN_OP_FEW,           /* the same, up to four channels: a pixel a thread, */
     XN_OP_FEW_FOUR,      /* or four neighbours */
     XN_OP_CURVE,         /* sigmoid, softmax: the same in double */
@@ -40,6 +42,9 @@ typedef struct xn_op_args {
     int64_t pixels; /* outputs of a channel, of all images */
     int32_t kind, channels;
     int32_t datatype, layout; /* of the input; layout: 0 (NCHW) or XN_LAYOUT_NHWC of reals */
+    int32_t words_log;        /* words of channels that a block of XN_OP_MAP has: 1, 2 or 4 */
+    xn_fast_divisor groups;   /* such blocks of a pixel */
+    xn_fast_divisor plane_of; /* of plane; where pixels are less than 2^31 */
     int32_t in_unit;          /* words or bytes of a pixel of the input in bits */
     int32_t out_unit;         /* the same of the bits written */
     bool to_bytes;

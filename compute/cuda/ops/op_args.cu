@@ -30,6 +30,15 @@ static void set_geometry(xn_op_args *a, const xn_conv *c, int64_t images) {
     a->pad_left = c->pad_left;
 }
 
+static int64_t ceil_div(int64_t n, int64_t by) {
+    return (n - 1) / by + 1;
+}
+
+/* 32 channels a tile; words past the last channel are written too. */
+static int64_t word_tiles(const xn_op_args *a) {
+    return a->e.what.bits && !a->to_bytes ? a->out_unit : ceil_div(a->channels, 32);
+}
+
 static void set_output(xn_op_args *a, const xn_step *step, const xn_epilogue_args *epilogue) {
     const xn_conv *c = &step->conv;
     const int64_t outputs = c->out_channels * a->plane;
@@ -38,10 +47,14 @@ static void set_output(xn_op_args *a, const xn_step *step, const xn_epilogue_arg
     a->e.unit = 1.0f;
     a->output_pitch = outputs + epilogue->output_gap;
     a->residual_pitch = outputs + epilogue->residual_gap;
-    if (!c->epilogue.bits)
-        return;
     a->to_bytes = step->bits_layout == XN_LAYOUT_BYTES;
-    a->out_unit = a->to_bytes ? (c->out_channels - 1) / 8 + 1 : xn_packed_words(c->out_channels);
+    if (c->epilogue.bits)
+        a->out_unit =
+            a->to_bytes ? (c->out_channels - 1) / 8 + 1 : xn_packed_words(c->out_channels);
+    const int64_t words = word_tiles(a);
+    a->words_log = words > 2 ? 2 : words > 1;
+    a->groups = xn_fast_divisor_of((int32_t)ceil_div(words, INT64_C(1) << a->words_log));
+    a->plane_of = xn_fast_divisor_of(a->plane <= INT32_MAX ? (int32_t)a->plane : 1);
 }
 
 xn_op_args xn_op_args_of(const xn_step *step, int64_t images, const xn_op_inputs *in,
@@ -89,27 +102,29 @@ xn_op_args xn_op_finish_args_of(const xn_step *step, int64_t images, const void 
 
 enum { ENOUGH_BLOCKS = 256 }; /* for the multiprocessors that there are */
 
-static int64_t ceil_div(int64_t n, int64_t by) {
-    return (n - 1) / by + 1;
+/* V neighbours of each image and channel are whole vectors of their datatype. */
+static bool vectors(const void *memory, int64_t pitch, int32_t datatype, int32_t v) {
+    const size_t bytes = (size_t)v * xn_datatype_bytes((xn_datatype)datatype);
+    return (uintptr_t)memory % (bytes < 16 ? bytes : 16) == 0 && pitch % v == 0;
 }
 
-/* Four neighbours of each image and channel are one load, or store, of their datatype. */
-static bool fours(const void *memory, int64_t pitch, int32_t datatype) {
-    const size_t vector = 4 * xn_datatype_bytes((xn_datatype)datatype);
-    return (uintptr_t)memory % vector == 0 && pitch % 4 == 0;
-}
-
-static bool outputs_may_be_fours(const xn_op_args *a) {
+static bool outputs_may_be(const xn_op_args *a, int32_t v) {
     const xn_epilogue *e = &a->e.what;
-    return a->plane % 4 == 0 &&
-           (e->datatype == XN_BITS || fours(a->e.output, a->output_pitch, e->datatype)) &&
+    return a->plane % v == 0 &&
+           (e->datatype == XN_BITS || vectors(a->e.output, a->output_pitch, e->datatype, v)) &&
            (!e->residual ||
-            fours(a->e.residual, a->residual_pitch, a->e.residual_fp16 ? XN_FP16 : XN_FP32));
+            vectors(a->e.residual, a->residual_pitch, a->e.residual_fp16 ? XN_FP16 : XN_FP32, v));
 }
 
-static bool may_be_fours(const xn_op_args *a) {
-    return (a->datatype == XN_FP32 || a->datatype == XN_FP16) && a->layout != XN_LAYOUT_NHWC &&
-           fours(a->input, a->input_pitch, a->datatype) && outputs_may_be_fours(a);
+static xn_op_body map_body_of(const xn_op_args *a) {
+    const bool fp16 = a->datatype == XN_FP16;
+    if ((!fp16 && a->datatype != XN_FP32) || a->layout == XN_LAYOUT_NHWC ||
+        a->e.what.datatype == XN_INT32 || (fp16 && a->e.what.residual && !a->e.residual_fp16))
+        return XN_OP_EACH;
+    for (int32_t v = fp16 ? 8 : 4; v >= 4; v /= 2)
+        if (vectors(a->input, a->input_pitch, a->datatype, v) && outputs_may_be(a, v))
+            return v == 8 ? XN_OP_MAP_EIGHT : XN_OP_MAP_FOUR;
+    return XN_OP_MAP;
 }
 
 /* The window's bits are the output's. */
@@ -122,11 +137,10 @@ static bool bits_alone(const xn_op_args *a) {
 
 /* Pools that networks have, of whole planes. */
 static bool has_columns(const xn_op_args *a) {
-    const bool three = a->kernel_w == 3 && (a->stride_w == 1 || a->stride_w == 2);
     return (a->datatype == XN_FP32 || a->datatype == XN_FP16) && a->layout != XN_LAYOUT_NHWC &&
            a->dilation_w == 1 && a->kernel_h == a->kernel_w &&
-           (three || (a->kernel_w == 2 && a->stride_w == 2)) && a->in_plane <= INT32_MAX &&
-           a->plane <= INT32_MAX;
+           (a->kernel_w == 2 || a->kernel_w == 3) && (a->stride_w == 1 || a->stride_w == 2) &&
+           a->in_plane <= INT32_MAX && a->plane <= INT32_MAX;
 }
 
 /* The eight columns that four outputs take, and perhaps one before them, are where vectors are. */
@@ -138,13 +152,13 @@ static bool has_eights(const xn_op_args *a) {
 }
 
 xn_op_body xn_op_columns_of_many(const xn_op_args *a) {
-    if (a->out_width % 4 || !outputs_may_be_fours(a))
+    if (a->out_width % 4 || !outputs_may_be(a, 4))
         return XN_OP_COLUMNS;
     return has_eights(a) ? XN_OP_COLUMNS_EIGHT : XN_OP_COLUMNS_FOUR;
 }
 
 xn_op_body xn_op_few_of_many(const xn_op_args *a) {
-    return a->e.what.datatype != XN_INT32 && outputs_may_be_fours(a) ? XN_OP_FEW_FOUR : XN_OP_FEW;
+    return a->e.what.datatype != XN_INT32 && outputs_may_be(a, 4) ? XN_OP_FEW_FOUR : XN_OP_FEW;
 }
 
 static xn_op_body pool_body_of(const xn_op_args *a) {
@@ -170,7 +184,7 @@ xn_op_body xn_op_body_of(const xn_op_args *a) {
         if (a->channels <= 4)
             return xn_op_blocks(a, XN_OP_FEW_FOUR) >= ENOUGH_BLOCKS ? xn_op_few_of_many(a)
                                                                     : XN_OP_FEW;
-        return may_be_fours(a) ? XN_OP_EACH_FOUR : XN_OP_EACH;
+        return map_body_of(a);
     }
 }
 
@@ -179,14 +193,14 @@ int64_t xn_op_blocks(const xn_op_args *a, xn_op_body body) {
         return ceil_div(a->pixels * a->out_unit, XN_OP_THREADS);
     if (body == XN_OP_FEW || body == XN_OP_FEW_FOUR)
         return ceil_div(a->pixels, XN_OP_THREADS * (body == XN_OP_FEW ? 1 : 4));
-    /* 32 channels a tile; words past the last channel are written too */
-    const bool words = a->e.what.bits && !a->to_bytes;
-    const int64_t tiles = words ? a->out_unit : ceil_div(a->channels, 32);
+    if (body == XN_OP_MAP || body == XN_OP_MAP_FOUR || body == XN_OP_MAP_EIGHT) {
+        const int64_t each = a->datatype == XN_FP16 && body != XN_OP_MAP ? 32 : 16; /* outputs */
+        return a->groups.divisor * ceil_div(a->pixels, XN_OP_THREADS * each / 32 >> a->words_log);
+    }
     if (body == XN_OP_WHOLE)
-        return tiles * a->pixels;
-    const bool fours =
-        body == XN_OP_EACH_FOUR || body == XN_OP_COLUMNS_FOUR || body == XN_OP_COLUMNS_EIGHT;
-    return tiles * ceil_div(a->pixels, fours ? 128 : 32);
+        return word_tiles(a) * a->pixels;
+    const bool fours = body == XN_OP_COLUMNS_FOUR || body == XN_OP_COLUMNS_EIGHT;
+    return word_tiles(a) * ceil_div(a->pixels, fours ? 128 : 32);
 }
 
 /* By the image alone, so that sums are in one order whatever the batch is. */

@@ -112,7 +112,7 @@ static void make_input(xn_rng *rng, xn_step *s) {
     const bool own = s->kind == XN_STEP_MAP || s->kind == XN_STEP_MUL ||
                      s->kind == XN_STEP_SIGMOID || s->kind == XN_STEP_QUANTIZE;
     const bool may_be_bits = s->kind == XN_STEP_MAP || s->kind == XN_STEP_MAX_POOL;
-    s->conv.input_datatype = below(rng, 3) ? XN_FP32 : any[below(rng, own ? 6 : 2)];
+    s->conv.input_datatype = any[below(rng, below(rng, 3) ? 2 : own ? 6 : 2)];
     if (may_be_bits && below(rng, 3) == 0) {
         s->conv.input_datatype = XN_BITS;
         s->input_layout = below(rng, 2) ? XN_LAYOUT_WORDS : XN_LAYOUT_BYTES;

@@ -50,6 +50,18 @@ static void run_tiles(const xn_op_args &a) {
     }
 }
 
+template <int V, int C_FP16, int C_FP32>
+static void run_map(const xn_op_args &a, xn_op_body body) {
+    xn_op_map_shared shared;
+    for (int64_t i = 0; i < xn_op_blocks(&a, body); i++) {
+        memset(&shared, CU_POISON, sizeof shared);
+        if (a.datatype == XN_FP16)
+            xn_op_map<__half, V, C_FP16>(a, host_block{i}, shared);
+        else
+            xn_op_map<float, V, C_FP32>(a, host_block{i}, shared);
+    }
+}
+
 static xn_op_body run_op(const xn_op_args &a) {
     xn_op_body body = xn_op_body_of(&a);
     if (body == XN_OP_COLUMNS && a.pixels % 3)
@@ -62,8 +74,14 @@ static xn_op_body run_op(const xn_op_args &a) {
     case XN_OP_EACH:
         run_tiles<XN_OP_EACH, 1>(a);
         break;
-    case XN_OP_EACH_FOUR:
-        run_tiles<XN_OP_EACH_FOUR, 4>(a);
+    case XN_OP_MAP:
+        run_map<1, 16, 16>(a, body);
+        break;
+    case XN_OP_MAP_FOUR:
+        run_map<4, 8, 4>(a, body);
+        break;
+    case XN_OP_MAP_EIGHT:
+        run_map<8, 4, 4>(a, body);
         break;
     case XN_OP_CURVE:
         run_tiles<XN_OP_CURVE, 1>(a);
