@@ -328,6 +328,7 @@ static void each_first_layer(bk_visit visit, void *context) {
             bk_case c = bk_geometry(2, channels, 32, 30, 64, kernel, kernel);
             c.params.mode = kernel == 5 ? XN_MODE_FLOAT : XN_MODE_BWN;
             c.params.precision = XN_PRECISION_FP16;
+            c.input_datatype = c.weights_datatype = XN_FP16; /* exact: judged as fp32 is */
             c.params.stride[0] = c.params.stride[1] = 2;
             for (int64_t padded = 2; padded >= 0; padded--) {
                 const int64_t pad = padded * kernel / 4;
