@@ -53,7 +53,7 @@ for name in "${parts[@]}"; do
         for tool in memcheck racecheck initcheck; do
             part "$tool" env CK_FORK=no XNORD_TEST_EVERY=211 XNORD_TEST_RANDOM=20 XNORD_TEST_CHAINS=8 \
                 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-                "$build/xnord-tests" backends cuda_packed networks_stages networks_strided networks_stem
+                "$build/xnord-tests" backends cuda_packed networks_{dense,stages,strided,stem}
         done
         ;;
     times)
