@@ -79,10 +79,6 @@ int xn_cuda_stage_length(const xn_step *steps, int count, const int32_t *reads) 
 
 /* ---- cuts ---- */
 
-static uint32_t aligned(int64_t bytes) {
-    return (uint32_t)((bytes + 127) / 128 * 128);
-}
-
 static int32_t threads_of(const xn_conv *c) {
     return c->channels == 64 ? (int32_t)stage_shape<2>::THREADS : (int32_t)stage_shape<4>::THREADS;
 }
@@ -108,15 +104,15 @@ static int64_t lay_out(const xn_step *step, int32_t layers, const xn_cuda_stage_
     const int64_t positions = (int64_t)(a->grid_rows + 2) * a->pitch + STAGE_UNIT;
     const int64_t pixels =
         ((int64_t)cut->images * a->rows * c->width + STAGE_UNIT - 1) / STAGE_UNIT * STAGE_UNIT;
-    a->grid = aligned(pixels * a->filter_warps * 32 * real);
-    a->grid_bytes = aligned(positions * words * 4);
+    a->grid = stage_aligned(pixels * a->filter_warps * 32 * real);
+    a->grid_bytes = stage_aligned(positions * words * 4);
     a->popcounts = a->grid + 2 * a->grid_bytes;
-    a->popcounts_bytes = aligned(positions * 4);
+    a->popcounts_bytes = stage_aligned(positions * 4);
     a->places = a->popcounts + a->popcounts_bytes;
-    a->barriers = a->places + aligned(pixels * 4);
-    a->windows = a->barriers + aligned(16);
-    a->table = a->windows + aligned(pixels * 8);
-    a->table_bytes = aligned((int64_t)STAGE_TABLE_ROWS * a->table_row);
+    a->barriers = a->places + stage_aligned(pixels * 4);
+    a->windows = a->barriers + stage_aligned(16);
+    a->table = a->windows + stage_aligned(pixels * 8);
+    a->table_bytes = stage_aligned((int64_t)STAGE_TABLE_ROWS * a->table_row);
     a->filters = a->table + 2 * a->table_bytes;
     if (words < 16)
         return a->filters;

@@ -235,15 +235,6 @@ struct stage_block {
         xn_copy_commit();
     }
 
-    /* A row of the table, at an offset in bytes from its start, of the lane's filters. */
-    struct four {
-        float of[4];
-    };
-    static __device__ __forceinline__ four row_of(const char *own, uint32_t bytes) {
-        const float4 v = *(const float4 *)(own + bytes);
-        return {{v.x, v.y, v.z, v.w}};
-    }
-
     /* The thread's own 64 or 32 bytes of a unit. */
     __device__ __forceinline__ uint4 *own_values(int32_t unit) const {
         const int32_t warp = unit * a.filter_warps + filter_warp;
@@ -399,12 +390,13 @@ struct stage_block {
     __device__ __forceinline__ uint32_t finish(const layer_of_block &l, const stage_sums &sums,
                                                const uint4 (&window)[2],
                                                stage_values<Real> &r) const {
-        const four factor = row_of(l.factor, 0), bias = row_of(l.factor, a.table_row);
+        const stage_four factor = stage_row_of(l.factor, 0),
+                         bias = stage_row_of(l.factor, a.table_row);
         float y[4][4];
 #pragma unroll
         for (int p = 0; p < 4; p++) {
             const uint4 w = window[p / 2];
-            const four part = row_of(l.table, p % 2 ? w.w : w.y);
+            const stage_four part = stage_row_of(l.table, p % 2 ? w.w : w.y);
 #pragma unroll
             for (int n = 0; n < 4; n++) {
                 const int32_t sum = sums[n / 2][p / 2][n % 2 * 2 + p % 2];
@@ -417,7 +409,7 @@ struct stage_block {
 #pragma unroll
         for (int n = 0; n < 4; n++)
             r.set(n, y[n]);
-        return stage_signs(y, row_of(l.factor, 2 * a.table_row).of);
+        return stage_signs(y, stage_row_of(l.factor, 2 * a.table_row).of);
     }
 
     /* From sums to memory. */

@@ -4,6 +4,7 @@
 #define XN_CUDA_STAGE_LANE_CUH
 
 #include "epilogue.cuh"
+#include "stage_common.cuh"
 #include "stage_products.cuh"
 
 /* ---- the lane's 4 filters by 4 pixels ---- */
@@ -34,18 +35,15 @@ struct stage_values {
     }
 };
 
-/* Bit f of byte p of the result is the sign of filter f of pixel p. y: [filter][pixel]. u is -0 or
- * less where y + shift is at least 0; NaN has no sign here. */
+/* Bit f of byte p of the result is the sign of filter f of pixel p. y: [filter][pixel]. */
 __device__ __forceinline__ uint32_t stage_signs(const float (&y)[4][4], const float (&shift)[4]) {
     uint32_t of[4];
 #pragma unroll
     for (int p = 0; p < 4; p++) {
         of[p] = 0;
 #pragma unroll
-        for (int f = 3; f >= 0; f--) {
-            const float u = __fadd_rd(-y[f][p], -shift[f]);
-            of[p] = __funnelshift_l(__float_as_uint(u), of[p], 1);
-        }
+        for (int f = 3; f >= 0; f--)
+            of[p] = stage_add_sign(of[p], y[f][p], shift[f]);
     }
     const uint32_t low = __byte_perm(of[0], of[1], 0x1140);
     return __byte_perm(low, __byte_perm(of[2], of[3], 0x1140), 0x5410);

@@ -9,10 +9,9 @@
 
 enum {
     STAGE_UNIT = 16,
-    STAGE_CLASSES = 9, /* places at the border: (top, middle, bottom) by (left, middle, right) */
-    /* Rows of a layer's table, a value a filter: F of each place, twice; then factor, bias, shift.
-     */
-    STAGE_FACTOR = 2 * STAGE_CLASSES,
+    /* Rows of a layer's table, a value a filter: F of each place at the border, twice; then factor,
+     * bias, shift. */
+    STAGE_FACTOR = XN_CUDA_STAGE_VALUES,
     STAGE_BIAS,
     STAGE_SHIFT,
     STAGE_TABLE_ROWS,

@@ -50,10 +50,6 @@ int xn_cuda_strided_length(const xn_step *steps, int count, const int32_t *reads
 
 /* ---- cuts ---- */
 
-static uint32_t aligned(int64_t bytes) {
-    return (uint32_t)((bytes + 127) / 128 * 128);
-}
-
 static int32_t words_of(const xn_conv *c) {
     return c->channels / 32;
 }
@@ -89,16 +85,17 @@ static int64_t lay_out(const xn_conv *c, const xn_cuda_strided_cut *cut, strided
     a->flat = plane % 4 != 0;
     a->by_bands = xn_fast_divisor_of(a->bands);
     a->by_width = xn_fast_divisor_of(c->out_width);
-    a->reals = aligned(cut->filters / STRIDED_SIDE * operand_bytes(c));
-    a->table = a->reals + aligned((int64_t)cut->filters * c->channels * 2);
+    a->reals = stage_aligned(cut->filters / STRIDED_SIDE * operand_bytes(c));
+    a->table = a->reals + stage_aligned((int64_t)cut->filters * c->channels * 2);
     a->table_row = (uint32_t)cut->filters * 4 + 32;
-    a->windows = a->table + aligned(STRIDED_TABLE_ROWS * a->table_row);
-    a->outs = a->windows + aligned((int64_t)STRIDED_KINDS * a->slots * 4);
+    a->windows = a->table + stage_aligned(STRIDED_TABLE_ROWS * a->table_row);
+    a->outs = a->windows + stage_aligned((int64_t)STRIDED_KINDS * a->slots * 4);
     a->grid = a->outs + cut->threads / 32 * out_bytes(cut->pixels);
-    a->grid_bytes = aligned((int64_t)(2 * cut->rows + 1) * 2 * a->half * words * 4);
+    a->grid_bytes = stage_aligned((int64_t)(2 * cut->rows + 1) * 2 * a->half * words * 4);
     a->pooled = a->grid + 2 * a->grid_bytes;
-    a->pooled_bytes = aligned((int64_t)c->channels * a->pixel_bytes + BEHIND);
-    const int64_t next = a->flat ? aligned((int64_t)c->channels * plane * 2 + 16) : a->pooled_bytes;
+    a->pooled_bytes = stage_aligned((int64_t)c->channels * a->pixel_bytes + BEHIND);
+    const int64_t next =
+        a->flat ? stage_aligned((int64_t)c->channels * plane * 2 + 16) : a->pooled_bytes;
     return a->pooled + a->pooled_bytes + next;
 }
 

@@ -17,6 +17,7 @@
 
 #include "layout.h"
 #include "real_value.cuh"
+#include "stage_common.cuh"
 #include "strided.h"
 
 enum {
@@ -234,7 +235,7 @@ struct strided_block {
         }
     }
 
-    /* A warp has every so many rows, a lane every 32nd unit of them. */
+    /* A warp has every n-th row, a lane every 32nd unit of them. */
     __device__ __forceinline__ void copy_bits(const strided_tile &t, char *grid) const {
         const int32_t row_units = a.width * shape::UNITS;
         const char *image =
@@ -255,7 +256,7 @@ struct strided_block {
         }
     }
 
-    /* A warp has every so many channels, a lane every 32nd four of pixels. */
+    /* A warp has every n-th channel, a lane every 32nd four of pixels. */
     __device__ __forceinline__ void copy_pooled(const strided_tile &t, char *to) const {
         const int32_t plane = a.out_height * a.out_width;
         const __half *from =
@@ -404,24 +405,17 @@ struct strided_block {
         }
     }
 
-    struct four {
-        float of[4];
-    };
-    __device__ __forceinline__ four row_of(const char *own, uint32_t bytes) const {
-        const float4 v = *(const float4 *)(own + bytes);
-        return {{v.x, v.y, v.z, v.w}};
-    }
-
     /* The outputs of the binary convolution, in halves: of filter 4 g + i, tile n, two pixels. */
     __device__ __forceinline__ void halve(const char *own, const uint32_t *windows,
                                           const counts &sums, const int32_t (&set)[TILES][4],
                                           uint32_t (&halves)[4][TILES]) const {
-        const four factor = row_of(own, STRIDED_FACTOR * a.table_row);
-        const four bias = row_of(own, STRIDED_BIAS * a.table_row);
+        const stage_four factor = stage_row_of(own, STRIDED_FACTOR * a.table_row);
+        const stage_four bias = stage_row_of(own, STRIDED_BIAS * a.table_row);
 #pragma unroll
         for (int n = 0; n < TILES; n++) {
             const uint2 two = *(const uint2 *)(windows + n * 8 + lane % 4 * 2);
-            const four low = row_of(own, two.x >> 16), high = row_of(own, two.y >> 16);
+            const stage_four low = stage_row_of(own, two.x >> 16),
+                             high = stage_row_of(own, two.y >> 16);
             const float less[2] = {__int_as_float(STRIDED_START + 2 * set[n][0]),
                                    __int_as_float(STRIDED_START + 2 * set[n][1])};
 #pragma unroll
@@ -447,9 +441,9 @@ struct strided_block {
      * result is the bits of pixel e of tile n. */
     __device__ __forceinline__ uint32_t finish(const char *own, int32_t filter, bool again,
                                                reals &sums, uint32_t (&halves)[4][TILES]) const {
-        const four factor = row_of(own, STRIDED_REAL_FACTOR * a.table_row);
-        const four bias = row_of(own, STRIDED_REAL_BIAS * a.table_row);
-        const four shift = row_of(own, STRIDED_SHIFT * a.table_row);
+        const stage_four factor = stage_row_of(own, STRIDED_REAL_FACTOR * a.table_row);
+        const stage_four bias = stage_row_of(own, STRIDED_REAL_BIAS * a.table_row);
+        const stage_four shift = stage_row_of(own, STRIDED_SHIFT * a.table_row);
         uint32_t bits = 0;
         if (again) { /* v of each, one by one */
 #pragma unroll
@@ -476,9 +470,7 @@ struct strided_block {
                     float &y = sums[i / 2][n][i % 2 * 2 + e];
                     const __half2 pair = *(const __half2 *)&halves[i][n];
                     y += e ? __high2float(pair) : __low2float(pair);
-                    /* -0 or less where y + shift is at least 0; NaN has no sign here */
-                    const float u = __fadd_rd(-y, -shift.of[i]);
-                    bits = __funnelshift_l(__float_as_uint(u), bits, 1);
+                    bits = stage_add_sign(bits, y, shift.of[i]);
                 }
 #pragma unroll
         for (int n = 0; n < TILES; n++)
