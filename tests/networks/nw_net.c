@@ -3,8 +3,10 @@
 #include "xn_backend.h"
 #include "xn_program.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const xn_conv_limits nw_limits = {1 << 26, 1 << 28, (int64_t)1 << 40};
@@ -271,4 +273,22 @@ float *nw_run(const xn_network *network, const void *input, int64_t images) {
     ck_assert_mem_eq(again, output, network->output_bytes * (size_t)images);
     free(again);
     return output;
+}
+
+/* ---- steps as one ---- */
+
+uint64_t nw_chains(void) {
+    const char *text = getenv("XNORD_TEST_CHAINS");
+    return text ? strtoull(text, NULL, 10) : 60;
+}
+
+void nw_expect_bits(const nw_net *net, const xn_network *network, uint64_t seed, int64_t batch,
+                    size_t index, float got, float want) {
+    const int64_t *dims = net->params.input_shape.dims;
+    ck_assert_msg(!memcmp(&got, &want, sizeof got),
+                  "seed %" PRIu64
+                  ", %dx%dx%d, %d steps, batches of %d: output %zu is %.9g, layer by "
+                  "layer %.9g",
+                  seed, (int)dims[0], (int)dims[1], (int)dims[2], network->step_count, (int)batch,
+                  index, (double)got, (double)want);
 }

@@ -68,4 +68,10 @@ const nw_subject *nw_subject_at(int index);
 float *nw_run_on(const nw_subject *subject, const xn_network *network, const void *input,
                  int64_t images, int64_t batch, int threads);
 
+/* Random networks of a suite of steps that backends run as one: 60, or XNORD_TEST_CHAINS. */
+uint64_t nw_chains(void);
+/* Fails where a value of a run in batches is not the bits of the layers' run one by one. */
+void nw_expect_bits(const nw_net *net, const xn_network *network, uint64_t seed, int64_t batch,
+                    size_t index, float got, float want);
+
 #endif

@@ -4,12 +4,11 @@
 #include "nw_text.h"
 #include "xn_mem.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHAINS = 60, MOST_IMAGES = 5 };
+enum { MOST_IMAGES = 5 };
 
 /* 64 to 512 channels; the last layer is read as reals, as bits or by a pool. */
 static nw_net *chain(xn_rng *rng) {
@@ -62,13 +61,7 @@ static void check_chain(const nw_subject *s, uint64_t seed) {
     for (int64_t batch = images; batch > 0; batch = batch / 2) {
         float *got = nw_run_on(s, network, input, images, batch, 1);
         for (size_t i = 0; i < network->output_bytes / sizeof *got * (size_t)images; i++)
-            ck_assert_msg(!memcmp(&got[i], &want[i], sizeof *got),
-                          "seed %" PRIu64 ", %dx%dx%d, %d steps, batches of %d: output %zu is "
-                          "%.9g, layer by layer %.9g",
-                          seed, (int)net->params.input_shape.dims[0],
-                          (int)net->params.input_shape.dims[1],
-                          (int)net->params.input_shape.dims[2], network->step_count, (int)batch, i,
-                          (double)got[i], (double)want[i]);
+            nw_expect_bits(net, network, seed, batch, i, got[i], want[i]);
         free(got);
     }
     free(want);
@@ -77,15 +70,10 @@ static void check_chain(const nw_subject *s, uint64_t seed) {
     nw_free(net);
 }
 
-static uint64_t chains(void) {
-    const char *text = getenv("XNORD_TEST_CHAINS");
-    return text ? strtoull(text, NULL, 10) : CHAINS;
-}
-
 START_TEST(a_stage_is_its_layers) {
     const nw_subject *s;
     for (int i = 0; (s = nw_subject_at(i)); i++)
-        for (uint64_t n = 0; s->backend->fuses && n < chains(); n++)
+        for (uint64_t n = 0; s->backend->fuses && n < nw_chains(); n++)
             check_chain(s, xn_test_seed() + n);
 }
 END_TEST

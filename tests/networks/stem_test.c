@@ -175,7 +175,7 @@ static void check_oracle(const stem *s, const uint8_t *u, const float *got, xn_p
     }
 }
 
-/* Of so many images, of which the first are compared with the oracle, in batches of each size. */
+/* Of `images` images, of which the first are compared with the oracle, in batches of each size. */
 static void check_stem(uint64_t seed, bool fast, xn_precision precision, int images, int smallest,
                        int largest) {
     xn_rng rng = {seed};
@@ -218,7 +218,7 @@ START_TEST(stems) {
 }
 END_TEST
 
-/* So many images that a kernel cuts them into larger parts. */
+/* Many images: a kernel cuts them into larger parts. */
 START_TEST(company) {
     check_stem(xn_test_seed() + (uint64_t)_i, true, _i & 1 ? XN_PRECISION_FP16 : XN_PRECISION_FP32,
                COMPANY, COMPANY, COMPANY);

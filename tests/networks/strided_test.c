@@ -80,13 +80,7 @@ static void check_net(const nw_subject *s, uint64_t seed) {
         float *got = nw_run_on(s, network, input, images, batch, 1);
         for (size_t i = 0; i < each * (size_t)images; i++) {
             const float *wanted = want + i / each * (apart->output_bytes / sizeof *want) + i % each;
-            ck_assert_msg(!memcmp(&got[i], wanted, sizeof *got),
-                          "seed %" PRIu64 ", %dx%dx%d, %d steps, batches of %d: output %zu is "
-                          "%.9g, layer by layer %.9g",
-                          seed, (int)net->params.input_shape.dims[0],
-                          (int)net->params.input_shape.dims[1],
-                          (int)net->params.input_shape.dims[2], network->step_count, (int)batch, i,
-                          (double)got[i], (double)*wanted);
+            nw_expect_bits(net, network, seed, batch, i, got[i], *wanted);
         }
         free(got);
     }
@@ -97,15 +91,10 @@ static void check_net(const nw_subject *s, uint64_t seed) {
     nw_free(net_apart);
 }
 
-static uint64_t nets(void) {
-    const char *text = getenv("XNORD_TEST_CHAINS");
-    return text ? strtoull(text, NULL, 10) : NETS;
-}
-
 START_TEST(a_strided_layer_is_its_steps) {
     const nw_subject *s;
     for (int i = 0; (s = nw_subject_at(i)); i++)
-        for (uint64_t n = 0; s->backend->fuses && n < nets(); n++)
+        for (uint64_t n = 0; s->backend->fuses && n < nw_chains(); n++)
             check_net(s, xn_test_seed() + n);
 }
 END_TEST

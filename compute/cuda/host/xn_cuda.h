@@ -169,7 +169,7 @@ xn_op_args xn_cuda_op_args(const xn_plan *plan, const xn_prepared *prepared, int
  * the step between and its shortcut (strided.h); or both, where the strided layer is the step
  * behind the stage. */
 int xn_cuda_fuses(const xn_step *steps, int count, const int32_t *reads);
-/* Which of such steps is the pool of a stage of so many layers; 0 where there is none. */
+/* Which of such steps is the pool behind `layers` layers of a stage; 0 where there is none. */
 int xn_cuda_stage_pool_of(const xn_enqueued *first, int layers);
 /* Whether the layers that such steps begin with are run as a stage; sets how many they are, and
  * then their cut. Not where the stream is held to a path. */

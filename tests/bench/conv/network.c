@@ -146,7 +146,7 @@ static const xn_column columns[] = {
     {"verdict", "", 5, XN_TEXT},
 };
 
-/* A network in a precision, of so many images. */
+/* A network in a precision, and a number of images. */
 typedef struct measured {
     xn_bench_session *s;
     const char *name, *precision;
