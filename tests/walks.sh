@@ -20,7 +20,7 @@ declare -A most=(
 
 failures=0
 fail() {
-    echo "walks: $*"
+    echo "walks: error: $*"
     failures=$((failures + 1))
 }
 
