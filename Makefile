@@ -171,9 +171,9 @@ FORCE:
 made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE made-with all deps build test check simulate demo run bench bench-cpu-few bench-http bench-http-network bench-http-cache bench-http-devices bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
-        bench-gpu-few bench-gpu-pack bench-gpu-runs bench-gpu-real bench-gpu-shapes \
-        bench-cpu-layers bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
+.PHONY: FORCE made-with all deps build test check simulate demo run bench bench-http bench-http-network bench-http-cache bench-http-devices bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
+        bench-gpu-runs bench-gpu-real bench-gpu-shapes \
+        bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
         openvino test-clients test-networks test-openapi test-image test-package test-page test-readme \
         test-monitoring test-manifests test-cluster bench-cluster
 
@@ -325,7 +325,7 @@ BENCH_CONV_SRC = $(filter-out %/no_cuda.c %/no_onednn.c %/peer_onednn.c %/no_ope
                    $(call tree,tests/bench/conv,c)) \
                  $(BENCH_SRC) $(addprefix tests/bench/conv/,peers/$(if $(ONEDNN),peer_onednn,no_onednn).c \
                  peers/$(if $(OPENVINO_LIB),peer_openvino,no_openvino).c \
-                 $(if $(filter 1,$(USE_CUDA)),device/cuda.cu device/pack_cuda.cu,peers/no_cuda.c))
+                 $(if $(filter 1,$(USE_CUDA)),device/cuda.cu,peers/no_cuda.c))
 BENCH_HTTP_SRC := $(wildcard tests/bench/http/*.c) $(BENCH_SRC)
 
 $(BUILD)/obj/tests/%.cu.o: tests/%.cu $(MADE_WITH)/tests-cu
@@ -369,15 +369,6 @@ bench: deps ## convolution: the CPU beside OpenVINO, oneDNN and OpenCV, then the
 bench-gpu: deps ## the GPU's part of bench
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,time,gpu,--shapes layers --backend cuda $(if $(PEER),--peer "$(PEER)"))
-bench-cpu-layers: deps ## many channels on the CPU, packed and real, beside the machine's popcount peak
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,time,cpu_layers,--shapes packed --backend cpu --peer none)
-bench-cpu-few: deps ## few channels on the CPU beside a parallel memcpy of the same bytes
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,time,cpu_few,--shapes few --backend cpu --peer none)
-bench-gpu-few: deps ## few channels on the GPU beside a copy kernel of the same bytes
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,time,gpu_few,--shapes few --backend cuda)
 bench-cpu-real: deps ## modes float and bwn on the CPU, beside the machine's peak of multiplications
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,time,cpu_real,--shapes real --backend cpu)
@@ -391,9 +382,6 @@ bench-gpu-shapes: deps ## other shapes on the GPU, every path, each against its 
 bench-gpu-runs: deps ## whole runs on one GPU and on all, from host memory: small ones without copies beside with
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,time,gpu_runs,--of runs --shapes runs)
-bench-gpu-pack: deps ## binarise-and-pack on the GPU beside reading and copying the same bytes
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,time,gpu_pack,--of pack --shapes resnet --kind fp32 --kind fp16)
 # PYTHON: one that has PyTorch, for the peer.
 NETWORK_PEER = $(if $(PEER),$(firstword $(PEER)) tests/bench/conv/peers/peer_torch_network.py)
 # The INT8 peers' Python: the one of `make openvino`, else this one where it has ONNX Runtime or OpenVINO.

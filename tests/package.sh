@@ -2,7 +2,7 @@
 # What is handed to others: tests/package.sh BUILD, whose daemon and manual are built.
 #  - one version: of the changelog, --version, /v2, openapi.yaml, the manual page, the package
 #  - the manual page and bash's completion have every flag of --help, and its values
-#  - links of documents lead somewhere, and the picture of figures is that of the tables
+#  - links of documents lead somewhere
 #  - make install, and a daemon that runs from there; make uninstall leaves nothing
 #  - make deb, clean by lintian, with what belongs into it; make dist, from which make builds
 #  - the tests' runner: quiet when all pass, shows what was written when not, totals last
@@ -68,9 +68,6 @@ while IFS=: read -r file link; do
     [[ -e $(dirname "$file")/$link ]] || fail "$file links to $link, which is not there"
 done < <(git ls-files -co --exclude-standard '*.md' |
     xargs grep -oE '\]\([^):#]+[)#]' | sed 's/\](//; s/[)#]$//')
-if command -v python3 >/dev/null; then
-    python3 tests/bench/figures.py --check || fail "tests/bench/figures.svg is old"
-fi
 
 # ---- install, run, uninstall ----
 rm -rf "$work/root"

@@ -38,7 +38,6 @@ const char *xn_bench_verdict(xn_bench_session *s, int64_t wrong);
 /* Each in a file of its name. */
 void xn_bench_kernels(xn_bench_session *s);
 void xn_bench_stages(xn_bench_session *s);
-void xn_bench_pack(xn_bench_session *s); /* on a GPU only */
 void xn_bench_runs(xn_bench_session *s); /* on GPUs only */
 void xn_bench_network(xn_bench_session *s);
 void xn_bench_paths(xn_bench_session *s);

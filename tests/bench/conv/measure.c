@@ -7,23 +7,34 @@
 
 /* ---- a problem on a device ---- */
 
+typedef struct subject {
+    const xn_bench_device *on; /* borrowed, as are: */
+    xn_bench_data *data;
+    const xn_bench_kind *kind;
+    xn_conv conv;
+    int64_t images;
+    xn_prepared *prepared;
+    xn_bench_io io; /* the device's memory */
+    size_t in_bytes, out_bytes;
+} subject;
+
 static void *to_device(const xn_bench_place *place, const void *data, size_t bytes) {
     void *memory = place->take(bytes);
     place->upload(memory, data, bytes);
     return memory;
 }
 
-void xn_subject_make(const xn_bench_device *on, xn_bench_data *data, const xn_bench_kind *kind,
-                     xn_subject *s) {
+static void make_subject(const xn_bench_device *on, xn_bench_data *data, const xn_bench_kind *kind,
+                         subject *s) {
     const xn_bench_place *place = on->place;
     const size_t filters = (size_t)data->shape.filters;
-    *s = (xn_subject){.on = on,
-                      .data = data,
-                      .kind = kind,
-                      .conv = xn_bench_resolve(&data->shape, kind),
-                      .images = data->shape.images,
-                      .in_bytes = xn_bench_input_bytes(data, kind),
-                      .out_bytes = xn_bench_output_bytes(data, kind)};
+    *s = (subject){.on = on,
+                   .data = data,
+                   .kind = kind,
+                   .conv = xn_bench_resolve(&data->shape, kind),
+                   .images = data->shape.images,
+                   .in_bytes = xn_bench_input_bytes(data, kind),
+                   .out_bytes = xn_bench_output_bytes(data, kind)};
     void *plain = xn_bench_take(s->in_bytes, 1);
     xn_bench_fill_input(data, kind, plain);
     s->prepared = xn_bench_prepare(on, kind->packed_output ? data->bit_weights : data->weights);
@@ -35,7 +46,7 @@ void xn_subject_make(const xn_bench_device *on, xn_bench_data *data, const xn_be
     xn_mem_free(plain);
 }
 
-void xn_subject_free(xn_subject *s) {
+static void free_subject(subject *s) {
     const xn_bench_place *place = s->on->place;
     s->on->backend->weights_free(s->prepared);
     place->give((void *)(uintptr_t)s->io.input);
@@ -46,7 +57,7 @@ void xn_subject_free(xn_subject *s) {
 
 /* ---- checked ---- */
 
-static int64_t count_wrong(const xn_subject *s, xn_plan *plan, const xn_bench_kind *kind) {
+static int64_t count_wrong(const subject *s, xn_plan *plan, const xn_bench_kind *kind) {
     const xn_bench_place *place = s->on->place;
     void *got = xn_bench_take(s->out_bytes, 1);
     place->poison(s->io.output, s->out_bytes);
@@ -60,7 +71,7 @@ static int64_t count_wrong(const xn_subject *s, xn_plan *plan, const xn_bench_ki
 
 /* Reals are compared within a bound: where K and alpha are applied to dots, the same way's dots are
  * compared exactly too. */
-static int64_t count_wrong_dots(const xn_subject *s, xn_stream *stream) {
+static int64_t count_wrong_dots(const subject *s, xn_stream *stream) {
     const xn_bench_kind *dots = &xn_bench_kinds[XN_BENCH_DOTS];
     const xn_conv conv = xn_bench_resolve(&s->data->shape, dots);
     xn_plan *plan;
@@ -72,7 +83,7 @@ static int64_t count_wrong_dots(const xn_subject *s, xn_stream *stream) {
     return wrong;
 }
 
-static void check(const xn_subject *s, xn_figures *way) {
+static void check(const subject *s, xn_figures *way) {
     const xn_backend *b = s->on->backend;
     way->path[0] = way->terms[0] = '\0';
     way->us = (xn_stats){NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0};
@@ -93,17 +104,17 @@ static void check(const xn_subject *s, xn_figures *way) {
 /* ---- timed ---- */
 
 typedef struct runner {
-    const xn_subject *subject;
+    const subject *of;
     xn_plan *plan;
 } runner;
 
 static void run(void *context) {
     const runner *r = context;
-    const xn_subject *s = r->subject;
+    const subject *s = r->of;
     s->on->place->enqueue(r->plan, s->prepared, s->images, s->kind, &s->io);
 }
 
-static xn_stats time_all(const xn_subject *s, const xn_turns *how, xn_figures *ways, int count,
+static xn_stats time_all(const subject *s, const xn_turns *how, xn_figures *ways, int count,
                          xn_contender *others, int other_count) {
     const xn_bench_place *place = s->on->place;
     const xn_bench_copy copy = {s->io.input, s->io.output, s->in_bytes, s->out_bytes};
@@ -136,15 +147,15 @@ xn_stats xn_bench_measure(const xn_bench_device *on, xn_bench_data *data, const 
                           const xn_turns *how, xn_figures *ways, int count, xn_contender *others,
                           int other_count) {
     xn_stats copy = {NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0};
-    xn_subject s;
-    xn_subject_make(on, data, kind, &s);
+    subject s;
+    make_subject(on, data, kind, &s);
     for (int i = 0; i < count; i++)
         check(&s, &ways[i]);
     if (how)
         copy = time_all(&s, how, ways, count, others, other_count);
     for (int i = 0; i < count; i++)
         on->backend->plan_free(ways[i].plan);
-    xn_subject_free(&s);
+    free_subject(&s);
     return copy;
 }
 

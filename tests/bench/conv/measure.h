@@ -6,25 +6,6 @@
 #include "data.h"
 #include "turns.h"
 
-/* ---- a problem on a device ---- */
-
-typedef struct xn_subject {
-    const xn_bench_device *on; /* borrowed, as are: */
-    xn_bench_data *data;
-    const xn_bench_kind *kind;
-    xn_conv conv;
-    int64_t images;
-    xn_prepared *prepared;
-    xn_bench_io io; /* the device's memory */
-    size_t in_bytes, out_bytes;
-} xn_subject;
-
-void xn_subject_make(const xn_bench_device *on, xn_bench_data *data, const xn_bench_kind *kind,
-                     xn_subject *out);
-void xn_subject_free(xn_subject *subject);
-
-/* ---- measured ---- */
-
 enum { XN_BENCH_TERMS = 600 /* characters */ };
 
 /* A way to run it, and what came of it. */

@@ -8,9 +8,9 @@
 /* Name, mode, input, output, scaling, precision; whether input and output are packed bits. */
 const xn_bench_kind xn_bench_kinds[XN_BENCH_KINDS] = {
     {"fp32", XN_MODE_XNOR, XN_FP32, XN_FP32, XN_SCALING_XNOR, XN_PRECISION_FP32, false, false},
+    {"int32", XN_MODE_XNOR, XN_FP32, XN_INT32, XN_SCALING_NONE, XN_PRECISION_FP32, false, false},
     {"packed-fp16", XN_MODE_XNOR, XN_FP32, XN_FP16, XN_SCALING_ALPHA, XN_PRECISION_FP32, true,
      false},
-    {"int32", XN_MODE_XNOR, XN_FP32, XN_INT32, XN_SCALING_NONE, XN_PRECISION_FP32, false, false},
     {"fp32-alpha", XN_MODE_XNOR, XN_FP32, XN_FP32, XN_SCALING_ALPHA, XN_PRECISION_FP32, false,
      false},
     {"fp16", XN_MODE_XNOR, XN_FP16, XN_FP16, XN_SCALING_XNOR, XN_PRECISION_FP32, false, false},

@@ -27,7 +27,7 @@ typedef struct xn_bench_kind {
 } xn_bench_kind;
 
 /* Those that the code names are the first of the table. */
-enum { XN_BENCH_FP32, XN_BENCH_PACKED_FP16, XN_BENCH_DOTS, XN_BENCH_KINDS = 14 };
+enum { XN_BENCH_FP32, XN_BENCH_DOTS, XN_BENCH_KINDS = 14 };
 extern const xn_bench_kind xn_bench_kinds[XN_BENCH_KINDS];
 
 /* Zero-filled. */

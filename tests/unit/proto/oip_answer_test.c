@@ -206,7 +206,7 @@ START_TEST(documented_examples) {
     check_documented_request(&bytes, bytes.length);
     proto_bytes_free(&bytes);
     free(text);
-    bytes = proto_document_dump("hex infer-binary-request");
+    bytes = proto_document_bytes("bytes infer-binary-request");
     check_documented_request(&bytes, 143);
     proto_bytes_free(&bytes);
 
@@ -230,7 +230,7 @@ START_TEST(documented_examples) {
 
     answer.id = "";
     result.binary = true;
-    bytes = proto_document_dump("hex infer-binary-answer");
+    bytes = proto_document_bytes("bytes infer-binary-answer");
     out = write_answer(&answer);
     ck_assert_uint_eq(out.header, 384);
     ck_assert_uint_eq(out.length, bytes.length);

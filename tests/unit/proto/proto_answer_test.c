@@ -47,13 +47,13 @@ START_TEST(documented_requests_parse) {
     proto_bytes_free(&bytes);
     free(text);
 
-    bytes = proto_document_dump("hex oip-request");
+    bytes = proto_document_bytes("bytes oip-request");
     xn_proto_body body = {XN_FORM_OIP_BINARY, bytes.bytes, bytes.length, true, 184};
     ck_assert_msg(!xn_proto_parse_conv(&body, NULL, 0, &limits, &r, &error), "%s", error.message);
     check_example_request(&r);
     proto_bytes_free(&bytes);
 
-    bytes = proto_document_dump("hex safetensors-request");
+    bytes = proto_document_bytes("bytes safetensors-request");
     body =
         (xn_proto_body){.form = XN_FORM_SAFETENSORS, .bytes = bytes.bytes, .length = bytes.length};
     ck_assert_msg(!xn_proto_parse_conv(&body, NULL, 0, &limits, &r, &error), "%s", error.message);
@@ -67,8 +67,8 @@ START_TEST(documented_answers_are_written) {
         xn_form form;
         const char *block;
         size_t header;
-    } cases[] = {{XN_FORM_OIP_BINARY, "hex oip-answer", 336},
-                 {XN_FORM_SAFETENSORS, "hex safetensors-answer", 352}};
+    } cases[] = {{XN_FORM_OIP_BINARY, "bytes oip-answer", 336},
+                 {XN_FORM_SAFETENSORS, "bytes safetensors-answer", 352}};
     xn_answer answer = example_answer();
     const float output = 5;
     for (size_t i = 0; i < 2; i++) {
@@ -77,7 +77,7 @@ START_TEST(documented_answers_are_written) {
         memcpy(tensor, &output, sizeof output);
         size_t header = 0;
         unsigned char *body = xn_proto_write_binary_answer(cases[i].form, &answer, tensor, &header);
-        proto_bytes expected = proto_document_dump(cases[i].block);
+        proto_bytes expected = proto_document_bytes(cases[i].block);
         ck_assert_uint_eq(header, cases[i].header);
         ck_assert_ptr_eq(body, tensor - header);
         ck_assert_uint_eq(expected.length, header + sizeof output);

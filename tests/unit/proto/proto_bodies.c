@@ -199,17 +199,23 @@ char *proto_document_block(const char *info) {
     return text;
 }
 
-/* Offset, two spaces, pairs of digits, two spaces, |text|. */
-proto_bytes proto_document_dump(const char *info) {
+/* A line that begins with a brace is text, every other one is pairs of digits. */
+proto_bytes proto_document_bytes(const char *info) {
     char *text = proto_document_block(info);
     unsigned char *bytes = malloc(strlen(text));
     ck_assert_ptr_nonnull(bytes);
     size_t length = 0;
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
-        ck_assert_uint_eq(strtoul(line, NULL, 16), length);
         unsigned value;
-        for (const char *p = line + 6; sscanf(p, "%2x", &value) == 1 && p[0] != ' '; p += 3)
+        int read = 0;
+        if (*line == '{') {
+            memcpy(bytes + length, line, strlen(line));
+            length += strlen(line);
+            continue;
+        }
+        for (; sscanf(line, "%2x%n", &value, &read) == 1; line += read)
             bytes[length++] = (unsigned char)value;
+        ck_assert_msg(!*line, "%s: \"%s\"", info, line);
     }
     proto_bytes out = proto_bytes_of(bytes, length);
     free(bytes);

@@ -56,8 +56,8 @@ bool proto_params_equal(const xn_conv_params *a, const xn_conv_params *b);
 bool proto_requests_equal(const xn_conv_request *a, const xn_conv_request *b);
 
 /* The fenced block of PROTOCOL.md whose info string is that, without the fences; free() it. The
- * other: the bytes of one that is a hex dump. */
+ * other: the bytes that a block says, in lines of text and of hexadecimal digits. */
 char *proto_document_block(const char *info);
-proto_bytes proto_document_dump(const char *info);
+proto_bytes proto_document_bytes(const char *info);
 
 #endif
