@@ -3,7 +3,7 @@
  * gated run holds its worker until the test lets it go. */
 #include "client/instance.h"
 #include "client/wire.h"
-#include "unit/engine/engine_fake.h"
+#include "unit/engine/engine_bench.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * happens, answers are right; what is in place and what is copied is held against a model. */
 #include "client/instance.h"
 #include "client/oip.h"
-#include "unit/engine/engine_fake.h"
+#include "unit/engine/engine_bench.h"
 
 #include <fcntl.h>
 #include <stdio.h>

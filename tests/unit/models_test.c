@@ -2,7 +2,7 @@
  * statistics, memory failing at every point, and threads that use models while others load and
  * unload them. Most are tiny: each output is the sum of four inputs times a value that tells which
  * files they were made of. */
-#include "engine/engine_fake.h"
+#include "engine/engine_bench.h"
 #include "models_internal.h"
 #include "nw_random.h"
 #include "nw_write.h"

@@ -1,6 +1,6 @@
 /* The weights store: names, limits, recognising inline weights, preparing once, losing devices,
  * memory failing at every point. */
-#include "engine/engine_fake.h"
+#include "engine/engine_bench.h"
 #include "nw_net.h"
 #include "store_internal.h"
 

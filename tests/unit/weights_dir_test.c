@@ -1,6 +1,6 @@
 /* --weights-dir in process, on fake devices: what is kept, what is skipped, what others do in the
  * folder, failures. Two folders' objects over one folder are two daemons as far as files go. */
-#include "engine/engine_fake.h"
+#include "engine/engine_bench.h"
 #include "fault/fault.h"
 #include "weights_dir.h"
 #include "weights_dir_file.h"

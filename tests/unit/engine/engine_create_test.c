@@ -1,6 +1,6 @@
 /* Making an engine: from configurations, when memory runs out at every point, and the pure
  * functions beneath: the list of devices, the share of threads, the rate, the plan classes. */
-#include "engine_fake.h"
+#include "engine_bench.h"
 
 #include <math.h>
 #include <stdio.h>

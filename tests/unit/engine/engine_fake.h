@@ -73,42 +73,4 @@ int fake_record_count(int kind);
 void fake_wait_at(sem_t *sem, const char *file, int line);
 #define fake_wait(sem) fake_wait_at(sem, __FILE__, __LINE__)
 
-/* Settings that tests start from: 64 images, no delay, depth 1000, bytes 1 MiB, no canary thread.
- */
-xn_config fake_config(void);
-/* One pool of one GPU with that many workers. */
-xn_engine *fake_engine(const xn_config *config, int workers);
-/* GPUs 0 .. gpus-1 with one worker each, and the cpu with two threads beside them; two callers run
- * jobs in each pool. */
-xn_engine *fake_engine_pair(const xn_config *config, int gpus);
-
-/* Weights of one value, 1x1x1x1: a reference to an asset. */
-xn_asset *fake_weights(xn_store *store, float value);
-
-enum { FAKE_JOB_IMAGES = 16 };
-typedef struct fake_job {
-    xn_job job;
-    float input[FAKE_JOB_IMAGES], output[FAKE_JOB_IMAGES];
-    float weight;
-    xn_engine *engine;
-    atomic_int done_calls;
-    sem_t done, released;
-    xn_ticket ticket; /* where a test admits its jobs */
-} fake_job;
-
-/* A job of `images` values start, start+1, ... for those weights, without a deadline. */
-void fake_job_init(fake_job *job, xn_engine *engine, xn_asset *asset, int64_t images, float start);
-void fake_job_submit(fake_job *job); /* must be accepted */
-/* Waits for done, and for released where the job is in use; the status must be that one, the
- * outputs right when it is XN_OK. */
-void fake_job_expect_at(fake_job *job, xn_status status, const char *file, int line);
-#define fake_job_expect(job, status) fake_job_expect_at(job, status, __FILE__, __LINE__)
-/* The same of one that ran inline, whose done is not called. */
-void fake_job_expect_inline_at(fake_job *job, xn_status status, const char *file, int line);
-#define fake_job_expect_inline(job, status)                                                        \
-    fake_job_expect_inline_at(job, status, __FILE__, __LINE__)
-
-/* Admits a request without a client that holds so many bytes at once. */
-xn_status fake_admit(xn_engine *engine, size_t bytes, xn_ticket *out, xn_error *error);
-
 #endif

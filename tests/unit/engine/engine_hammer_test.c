@@ -1,6 +1,6 @@
 /* Many threads against the engine: every answer is checked, every done counted once, nothing stays
  * behind. Meant for ThreadSanitizer too. */
-#include "engine_fake.h"
+#include "engine_bench.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* What the engine keeps for later, over the fake backend: which thread gives it back, that an
  * allocation that fails under a lock gives nothing back, and when programs go. */
-#include "engine_fake.h"
+#include "engine_bench.h"
 
 #include <malloc.h>
 #include <signal.h>
@@ -9,42 +9,30 @@
 
 enum { KEPT_BYTES = 300000, THREADS = 2, MOST_ALLOCATIONS = 40 };
 
-typedef struct bench {
-    xn_engine *engine;
-    xn_asset *asset;
-} bench;
-
-static void bench_start(bench *t) {
+static void start(void) {
     const int ordinal = 0;
     const xn_pool_spec pool = {&fake_cpu, &ordinal, 1, 1, THREADS, THREADS};
-    xn_config config = fake_config();
-    config.inline_us = 100;
-    config.max_bytes_per_client = config.queue_bytes;
-    fake_reset();
-    ck_assert_int_eq(xn_engine_create_with(&config, &pool, 1, "", &t->engine, NULL), XN_OK);
-    t->asset = fake_weights(xn_engine_store(t->engine), 2.0f);
+    bench.config.inline_us = 100;
+    bench.config.max_bytes_per_client = bench.config.queue_bytes;
+    bench_start_pools(&pool, 1);
 }
 
-static void bench_end(bench *t) {
-    xn_engine_stop(t->engine);
-    xn_asset_release(t->asset);
-    xn_engine_free(t->engine);
-    fake_expect_all_freed();
+static void end(void) {
+    bench_end();
+    xn_mem_set_hook(NULL, NULL);
 }
 
-static void keep_a_buffer(xn_engine *engine) {
-    xn_buffers *buffers = xn_engine_buffers(engine);
+static void keep_a_buffer(void) {
+    xn_buffers *buffers = xn_engine_buffers(bench.engine);
     xn_buffers_put(buffers, xn_buffers_get(buffers, KEPT_BYTES), KEPT_BYTES);
     ck_assert_int_eq(fake[FAKE_CPU].live_host, 1);
 }
 
 START_TEST(reclaim_frees_what_is_kept) {
-    bench t;
-    bench_start(&t);
-    keep_a_buffer(t.engine);
-    xn_engine_reclaim(t.engine);
+    start();
+    keep_a_buffer();
+    xn_engine_reclaim(bench.engine);
     ck_assert_int_eq(fake[FAKE_CPU].live_host, 0);
-    bench_end(&t);
 }
 END_TEST
 
@@ -54,10 +42,9 @@ static void *reclaim(void *engine) {
 }
 
 START_TEST(no_other_thread_reclaims) {
-    bench t;
     pthread_t thread;
-    bench_start(&t);
-    ck_assert(!pthread_create(&thread, NULL, reclaim, t.engine));
+    start();
+    ck_assert(!pthread_create(&thread, NULL, reclaim, bench.engine));
     pthread_join(thread, NULL);
 }
 END_TEST
@@ -76,9 +63,9 @@ static void count_shortage(void) {
 }
 
 /* Under the locks of the admission, the engine and the store. */
-static void use_all_locks(const bench *t, int n) {
+static void use_all_locks(int n) {
     const unsigned char identity[XN_CLIENT_IDENTITY_BYTES] = {(unsigned char)n};
-    xn_admission *admission = xn_engine_admission(t->engine);
+    xn_admission *admission = xn_engine_admission(bench.engine);
     xn_client *client = xn_client_get(admission, XN_CLIENT_ADDRESS, identity);
     fake_job job;
     xn_error error;
@@ -94,37 +81,34 @@ static void use_all_locks(const bench *t, int n) {
     char name[16];
     xn_client_put(admission, client);
     snprintf(name, sizeof name, "w%d", n);
-    if (!xn_store_put(xn_engine_store(t->engine), name, &weights, NULL, NULL, &created, NULL,
+    if (!xn_store_put(xn_engine_store(bench.engine), name, &weights, NULL, NULL, &created, NULL,
                       &error))
         ck_assert(created);
-    if (!xn_store_list(xn_engine_store(t->engine), &items, &count, &error))
+    if (!xn_store_list(xn_engine_store(bench.engine), &items, &count, &error))
         xn_mem_free(items);
-    fake_job_init(&job, t->engine, t->asset, 1, 3);
-    if (xn_engine_submit(t->engine, &job.job, &error))
+    bench_job(&job, 1, 3);
+    if (xn_engine_submit(bench.engine, &job.job, &error))
         return;
     fake_wait(&job.done);
     ck_assert(job.job.status == XN_OK || job.job.status == XN_ERR_NO_MEMORY);
 }
 
 START_TEST(a_failing_allocation_frees_nothing) {
-    bench t;
     xn_mem_set_hook(fail_one, NULL);
     xn_mem_set_shortage(count_shortage);
-    bench_start(&t);
-    keep_a_buffer(t.engine);
+    start();
+    keep_a_buffer();
     for (int n = 1; n <= MOST_ALLOCATIONS; n++) {
         atomic_store(&shortages, 0);
         atomic_store(&calls, 0);
         atomic_store(&fail_at, n);
-        use_all_locks(&t, n);
+        use_all_locks(n);
         atomic_store(&fail_at, 0);
         ck_assert_int_le(atomic_load(&shortages), 1);
         ck_assert_msg(n > 6 || atomic_load(&shortages) == 1, "allocation %d did not fail", n);
         ck_assert_int_eq(fake[FAKE_CPU].live_host, 1);
     }
     xn_mem_set_shortage(NULL);
-    bench_end(&t);
-    xn_mem_set_hook(NULL, NULL);
 }
 END_TEST
 
@@ -140,49 +124,38 @@ static bool becomes(const atomic_int *value, int wanted) {
 /* Those of the worker, which sleeps, and of borrowed streams, which are free: without another
  * request. */
 START_TEST(programs_are_dropped_and_made_again) {
-    bench t;
     fake_job job;
-    bench_start(&t);
-    xn_metrics *metrics = xn_engine_metrics(t.engine);
+    start();
     for (int round = 0; round < 3; round++) {
-        fake_job_init(&job, t.engine, t.asset, 2, 3);
-        fake_job_submit(&job);
-        fake_job_expect(&job, XN_OK);
+        bench_run(&job, 2, 3, XN_OK);
         do {
-            fake_job_init(&job, t.engine, t.asset, 1, 3);
-        } while (!xn_engine_try_run(t.engine, &job.job));
+            bench_job(&job, 1, 3);
+        } while (!xn_engine_try_run(bench.engine, &job.job));
         fake_job_expect_inline(&job, XN_OK);
         ck_assert_int_eq(fake[FAKE_CPU].live_plans, 2);
-        ck_assert_int_gt(xn_metrics_gauge(metrics, XN_GAUGE_PROGRAMS_BYTES), 0);
-        xn_engine_drop_programs(t.engine);
+        ck_assert_int_gt(bench_gauge(XN_GAUGE_PROGRAMS_BYTES), 0);
+        xn_engine_drop_programs(bench.engine);
         ck_assert_msg(becomes(&fake[FAKE_CPU].live_plans, 0), "%d plans are left",
                       fake[FAKE_CPU].live_plans);
-        for (int i = 0; i < 5000 && xn_metrics_gauge(metrics, XN_GAUGE_PROGRAMS_BYTES); i++)
+        for (int i = 0; i < 5000 && bench_gauge(XN_GAUGE_PROGRAMS_BYTES); i++)
             usleep(1000);
-        ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_PROGRAMS_BYTES), 0);
+        ck_assert_int_eq(bench_gauge(XN_GAUGE_PROGRAMS_BYTES), 0);
     }
-    bench_end(&t);
 }
 END_TEST
 
 /* A job whose program the requests leave no room for is refused; it runs once there is some. */
 START_TEST(a_program_without_room_is_busy) {
-    bench t;
     fake_job job;
     xn_ticket ticket;
-    bench_start(&t);
-    ck_assert_int_eq(fake_admit(t.engine, (size_t)3 << 18, &ticket, NULL), XN_OK);
+    start();
+    ck_assert_int_eq(fake_admit(bench.engine, (size_t)3 << 18, &ticket, NULL), XN_OK);
     for (size_t step = 1 << 17; step; step /= 2) /* to the last byte */
         while (!xn_ticket_grow(&ticket, step, NULL))
             ;
-    fake_job_init(&job, t.engine, t.asset, 1, 3);
-    fake_job_submit(&job);
-    fake_job_expect(&job, XN_ERR_BUSY);
+    bench_run(&job, 1, 3, XN_ERR_BUSY);
     xn_ticket_leave(&ticket);
-    fake_job_init(&job, t.engine, t.asset, 1, 3);
-    fake_job_submit(&job);
-    fake_job_expect(&job, XN_OK);
-    bench_end(&t);
+    bench_run(&job, 1, 3, XN_OK);
 }
 END_TEST
 
@@ -246,6 +219,7 @@ XN_SUITE(engine_memory) {
     Suite *s = suite_create("engine_memory");
     TCase *t = tcase_create("memory");
     tcase_set_timeout(t, 60);
+    tcase_add_checked_fixture(t, bench_begin, end);
     tcase_add_test(t, reclaim_frees_what_is_kept);
     if (!XN_TEST_SANITIZED)
         tcase_add_test_raise_signal(t, no_other_thread_reclaims, SIGABRT);

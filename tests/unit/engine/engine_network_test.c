@@ -1,6 +1,6 @@
 /* Networks as jobs of the engine, on the backend ref: several networks and plain convolutions at
  * once, from several threads; each answer is what the network gives alone. */
-#include "engine_fake.h"
+#include "engine_bench.h"
 #include "nw_random.h"
 #include "work.h"
 
