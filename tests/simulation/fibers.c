@@ -3,6 +3,7 @@
  * is found among the fibers. */
 #include "fibers.h"
 
+#include "clock.h"
 #include "lock.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <ucontext.h>
 
 /* A function that the linker takes for the one of that name, and that one itself. */
@@ -46,6 +46,7 @@ static struct {
     int used, current;
     int ready[MOST_FIBERS], ready_count;
     int locks_held; /* by all */
+    const void *uncounted;
     int64_t now_ns;
     uint64_t steps;
 } sim;
@@ -201,9 +202,11 @@ void fibers_run(const fibers_options *options, void (*body)(void)) {
     sim.current = 0;
     sim.ready_count = 0;
     sim.locks_held = 0;
+    sim.uncounted = NULL;
     sim.now_ns = INT64_C(1000000000000);
     sim.steps = 0;
     sim.fibers[0] = (fiber){.name = "main"};
+    xn_clock_set(fibers_now);
     body();
     for (int i = 1; i < sim.used; i++)
         if (sim.fibers[i].state != FREE)
@@ -221,6 +224,9 @@ const char *fibers_name(void) {
 }
 int fibers_locks_held(void) {
     return self()->locks_held;
+}
+void fibers_uncount(const void *mutex) {
+    sim.uncounted = mutex;
 }
 uint64_t fibers_steps(void) {
     return sim.steps;
@@ -294,16 +300,16 @@ static void take(pthread_mutex_t *mutex) {
         block(LOCKING, mutex, INT64_MAX);
     }
     *owner_of(mutex) = sim.current + 1;
-    self()->locks_held++;
-    sim.locks_held++;
+    self()->locks_held += (const void *)mutex != sim.uncounted;
+    sim.locks_held += (const void *)mutex != sim.uncounted;
 }
 
 static void give(pthread_mutex_t *mutex) {
     if (*owner_of(mutex) != sim.current + 1)
         abort();
     *owner_of(mutex) = 0;
-    self()->locks_held--;
-    sim.locks_held--;
+    self()->locks_held -= (const void *)mutex != sim.uncounted;
+    sim.locks_held -= (const void *)mutex != sim.uncounted;
     wake_all(LOCKING, mutex);
 }
 
@@ -372,20 +378,6 @@ INSTEAD(int, pthread_cond_signal, pthread_cond_t *cond) {
 INSTEAD(int, pthread_cond_broadcast, pthread_cond_t *cond) {
     wake_all(WAITING, cond);
     maybe_yield();
-    return 0;
-}
-
-/* ---- time.h ---- */
-
-INSTEAD(int, clock_gettime, clockid_t clock, struct timespec *out) {
-    (void)clock;
-    *out = (struct timespec){sim.now_ns / 1000000000, sim.now_ns % 1000000000};
-    return 0;
-}
-
-INSTEAD(int, nanosleep, const struct timespec *time, struct timespec *rest) {
-    (void)rest;
-    fibers_sleep((int64_t)time->tv_sec * 1000000000 + time->tv_nsec);
     return 0;
 }
 

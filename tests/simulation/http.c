@@ -44,8 +44,13 @@ void xn_request_set_user(xn_request *r, void *user) {
     r->user = user;
 }
 const char *xn_request_header(const xn_request *r, const char *name) {
+    static const char *const media_types[FORMS] = {"application/json", "application/octet-stream",
+                                                   "application/vnd.safetensors",
+                                                   "application/octet-stream"};
     if (!strcmp(name, "Content-Type") && r->length)
-        return r->query[0] ? "application/octet-stream" : "application/json";
+        return media_types[r->act->form];
+    if (!strcmp(name, "Inference-Header-Content-Length") && r->header_length[0])
+        return r->header_length;
     if (!strcmp(name, "Content-Encoding") && r->coded)
         return "gzip";
     return !strcmp(name, "Accept-Encoding") && r->takes_coded ? "gzip" : NULL;
@@ -90,7 +95,7 @@ static void free_request(xn_request *r) {
         xn_mem_free(r->blocks);
         r->blocks = next;
     }
-    event("end of %p", (void *)r);
+    event(r, "end", "%d", r->status);
     free(r);
 }
 
@@ -131,7 +136,7 @@ void xn_request_respond_error(xn_request *r, int status, const char *code, const
     char *copy = xn_mem_alloc(length + 1);
     law(message[0], "a refusal has a message");
     w.refused++;
-    event("%p is refused: %d %s: %.60s", (void *)r, status, code, message);
+    event(r, "refused", "%d %s: %.60s", status, code, message);
     if (!copy) {
         xn_request_abort(r);
         return;
@@ -142,6 +147,7 @@ void xn_request_respond_error(xn_request *r, int status, const char *code, const
 
 void xn_request_add_header(xn_request *r, const char *name, const char *value) {
     r->retry_after |= !strcmp(name, "Retry-After") && atoi(value) >= 1;
+    r->answer_coded |= !strcmp(name, "Content-Encoding");
 }
 
 void xn_request_abort(xn_request *r) {
@@ -192,8 +198,7 @@ void xn_request_resume(xn_request *r) {
     law(r->suspended && !r->resumed, "a suspended request is resumed once");
     if (work)
         law_of_end(r, &work->job);
-    event("resume %p%s%s", (void *)r, work ? " " : "",
-          work ? xn_status_name(work->job.status) : "");
+    event(r, "resume", "%s", work ? xn_status_name(work->job.status) : "");
     pthread_mutex_lock(&r->mutex);
     r->resumed = true;
     pthread_cond_signal(&r->changed);
@@ -221,17 +226,21 @@ void client_disconnect(client *by) {
 }
 
 xn_request *request_new(client *by, const act *what) {
-    static unsigned serial;
     xn_request *r = calloc(1, sizeof *r);
     r->by = by;
     r->act = what;
-    r->name = -1;
-    snprintf(r->id, sizeof r->id, "simulated-%u", serial++ % 1000);
+    r->number = ++w.serial;
+    r->name =
+        what->count ? what->first + (w.alone ? 0 : (int)xn_rng_below(&w.rng, what->count)) : -1;
+    snprintf(r->id, sizeof r->id, "simulated-%u", r->number % 1000);
+    snprintf(r->path, sizeof r->path, "%s", what->path);
+    for (char *at = r->path; *at; at++)
+        *at = *at == '*' ? (char)('a' + r->name) : *at;
     pthread_mutex_init(&r->mutex, NULL);
     pthread_cond_init(&r->changed, NULL);
     r->since_step = fibers_steps();
     what->make(r);
-    event("%p: %s %s %s", (void *)r, what->method, r->path, r->query);
+    event(r, what->method, "%s %s", r->path, r->query);
     for (char *at = r->query; *at; at++) /* keys and values, each with its end */
         *at = *at == '&' || *at == '=' ? '\0' : *at;
     return r;
@@ -270,7 +279,7 @@ static void await(xn_request *r) {
         } else if (fibers_now() < reset_ns) {
             pthread_cond_timedwait(&r->changed, &r->mutex, &at);
         } else {
-            event("reset %p", (void *)r);
+            event(r, "reset", "%s", r->path);
             r->gone = true;
             w.handler.gone(w.handler.context, r);
         }
@@ -313,6 +322,7 @@ void request_run(xn_request *r) {
     w.handler.headers(w.handler.context, r);
     if (!xn_request_responded(r) && receive(r)) {
         r->received_ns = fibers_now();
+        r->received_step = fibers_steps();
         w.handler.complete(w.handler.context, r);
         if (r->suspended)
             await(r);

@@ -13,8 +13,10 @@
     } while (0)
 _Noreturn void law_broken(const char *file, int line, const char *text);
 
-/* An event: counted, and kept as a line for the last ones. */
-__attribute__((format(printf, 1, 2))) void event(const char *format, ...);
+/* An event: counted, and kept as a line for the last ones: time, fiber, request or NULL, what. */
+struct xn_request;
+__attribute__((format(printf, 3, 4))) void event(const struct xn_request *of, const char *what,
+                                                 const char *format, ...);
 uint64_t events_counted(void);
 void events_begin(uint64_t seed);
 

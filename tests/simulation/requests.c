@@ -2,12 +2,17 @@
  * one tap, so that an answer shows whose value it was computed with. */
 #include "world.h"
 
+#include "clock.h"
+#include "coding.h"
 #include "device.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define MODEL "/v2/models/*"
+#define REPOSITORY "/v2/repository/models/*"
 
 /* ---- sending ---- */
 
@@ -17,7 +22,69 @@ __attribute__((format(printf, 2, 3))) static void say(xn_request *r, const char 
     r->bytes += (size_t)vsnprintf(r->body + r->bytes, BODY_BYTES - r->bytes, format, arguments);
     va_end(arguments);
     law(r->bytes < BODY_BYTES, "a body has room");
-    r->length = r->bytes;
+}
+
+static bool has_query(const xn_request *r) {
+    return r->act->form == RAW || r->act->form == SAFETENSORS;
+}
+
+/* Of the query, or a member of the JSON. quote: around a text there. */
+static void say_parameter(xn_request *r, const char *key, const char *quote, const char *value) {
+    const size_t used = strlen(r->query);
+    if (has_query(r))
+        snprintf(r->query + used, sizeof r->query - used, "%s%s=%s", used ? "&" : "", key, value);
+    else
+        say(r, "\"%s\":%s%s%s,", key, quote, value, quote);
+}
+
+/* A tensor behind `opening`, its values in the JSON or behind it. */
+static void say_tensor(xn_request *r, const char *opening, int images, int side,
+                       const float *values) {
+    const size_t count = (size_t)(images * side * side), bytes = count * sizeof *values;
+    const form as = r->act->form;
+    if (as != RAW)
+        say(r, "%s%s\"shape\":[%d,1,%d,%d],", opening,
+            as == SAFETENSORS ? "\"dtype\":\"F32\"," : "\"datatype\":\"FP32\",", images, side,
+            side);
+    for (size_t i = 0; as == JSON && i < count; i++)
+        say(r, "%s%g", i ? "," : "\"data\":[", (double)values[i]);
+    if (as == JSON)
+        say(r, "]}");
+    else if (as == OIP)
+        say(r, "\"parameters\":{\"binary_data_size\":%zu}}", bytes);
+    else if (as == SAFETENSORS)
+        say(r, "\"data_offsets\":[%zu,%zu]}", r->tail_bytes, r->tail_bytes + bytes);
+    if (as != JSON) {
+        memcpy(r->tail + r->tail_bytes, values, bytes);
+        r->tail_bytes += bytes;
+    }
+}
+
+static void begin_body(xn_request *r) {
+    if (r->act->form == SAFETENSORS)
+        r->bytes = sizeof(uint64_t);
+    if (r->act->form != RAW)
+        say(r, "{");
+}
+
+/* Chunked: the length is not known before. Coded: only the background pool reads it. */
+static void end_body(xn_request *r) {
+    char plain[BODY_BYTES];
+    if (r->act->form != RAW)
+        say(r, "}");
+    const uint64_t header = r->bytes - sizeof header;
+    if (r->act->form == SAFETENSORS)
+        memcpy(r->body, &header, sizeof header);
+    if (r->act->form == OIP || (r->act->form == RAW && !r->query[0]))
+        snprintf(r->header_length, sizeof r->header_length, "%zu", r->bytes);
+    law(r->bytes + r->tail_bytes <= BODY_BYTES, "a body has room");
+    memcpy(r->body + r->bytes, r->tail, r->tail_bytes);
+    r->bytes += r->tail_bytes;
+    memcpy(plain, r->body, r->bytes);
+    r->coded = world_draws(w.mix.coded) &&
+               xn_coding_encode(XN_CODING_GZIP, plain, r->bytes, r->body, BODY_BYTES, &r->bytes);
+    r->takes_coded = world_draws(w.mix.coded);
+    r->length = world_draws(w.mix.chunked) ? XN_HTTP_UNKNOWN_LENGTH : r->bytes;
 }
 
 static void draw_input(xn_request *r, size_t elements) {
@@ -26,71 +93,57 @@ static void draw_input(xn_request *r, size_t elements) {
     for (size_t i = 0; i < elements; i++)
         r->input[i] = (float)(1 + xn_rng_below(&w.rng, most));
     r->in_a_hurry = world_draws(w.mix.short_deadlines);
+    r->timeout_ns = w.config.timeout_ms * XN_NS_PER_MS;
 }
 
-static void say_input(xn_request *r) {
-    for (size_t i = 0; i < r->elements; i++)
-        say(r, "%s%g", i ? "," : "\"data\":[", (double)r->input[i]);
-    say(r, "]");
-}
-
-static void say_weights(xn_request *r) {
-    say(r, "\"weights\":{\"shape\":[1,1,1,1],\"datatype\":\"FP32\",\"data\":[%g]}",
-        (double)r->value);
-}
-
-/* Chunked: nobody knows the length before. Coded: only the background pool reads it. */
-static void finish_body(xn_request *r) {
-    char plain[BODY_BYTES];
-    memcpy(plain, r->body, r->bytes);
-    r->coded = world_draws(w.mix.coded) &&
-               xn_coding_encode(XN_CODING_GZIP, plain, r->bytes, r->body, BODY_BYTES, &r->bytes);
-    r->takes_coded = world_draws(w.mix.coded);
-    r->length = world_draws(w.mix.chunked) ? XN_HTTP_UNKNOWN_LENGTH : r->bytes;
-}
-
-static int draw_name(xn_request *r, int first, int count, const char *before, const char *behind) {
-    r->name = first + (w.alone ? 0 : (int)xn_rng_below(&w.rng, (uint64_t)count));
-    snprintf(r->path, sizeof r->path, "%s%c%s", before, 'a' + r->name, behind);
-    return r->name;
-}
-
+/* Registered weights, or inline ones, which are new now and then. */
 static void make_conv(xn_request *r) {
     const int images = 1 + (int)xn_rng_below(&w.rng, 6), side = world_draws(50) ? 1 : 3;
-    draw_name(r, 0, NAMES, "", "");
+    const char name[2] = {(char)('a' + r->name), '\0'};
+    char shape[32];
+    snprintf(shape, sizeof shape, "%d,1,%d,%d", images, side, side);
     draw_input(r, (size_t)(images * side * side));
-    snprintf(r->query, sizeof r->query, "shape=%d,1,%d,%d&weights=%s&mode=float%s%s", images, side,
-             side, r->path, r->in_a_hurry ? "&timeout_ms=1" : "",
-             world_draws(80)                              ? ""
-             : strcmp(xn_engine_primary(w.engine), "cpu") ? "&backend=cuda"
-                                                          : "&backend=cpu");
-    strcpy(r->path, "/conv");
-    r->length = r->bytes = r->elements * sizeof *r->input;
-    memcpy(r->body, r->input, r->bytes);
-    finish_body(r);
+    begin_body(r);
+    say_parameter(r, "mode", "\"", "float");
+    if (r->in_a_hurry) {
+        say_parameter(r, "timeout_ms", "", "1");
+        r->timeout_ns = XN_NS_PER_MS;
+    }
+    if (world_draws(20))
+        say_parameter(r, "backend", "\"",
+                      strcmp(xn_engine_primary(w.engine), "cpu") ? "cuda" : "cpu");
+    if (r->act->form == RAW)
+        say_parameter(r, "shape", "", shape);
+    if (r->act->count) {
+        say_parameter(r, "weights", "\"", name);
+    } else {
+        const uint64_t moment = w.alone ? 0 : (uint64_t)fibers_now() / MOMENT_NS;
+        r->value = (float)(INLINE_VALUE + (moment + xn_rng_below(&w.rng, 2)) % 4096);
+        say_tensor(r, "\"weights\":{", 1, 1, &r->value);
+        say(r, ",");
+    }
+    say_tensor(r, "\"input\":{", images, side, r->input);
+    end_body(r);
 }
 
-static void make_inline(xn_request *r) {
-    const int images = 1 + (int)xn_rng_below(&w.rng, 6);
-    strcpy(r->path, "/conv");
-    draw_input(r, (size_t)images);
-    r->value = (float)(9001 + xn_rng_below(&w.rng, 6));
-    say(r, "{\"mode\":\"float\",%s", r->in_a_hurry ? "\"timeout_ms\":1," : "");
-    say_weights(r);
-    say(r, ",\"input\":{\"shape\":[%d,1,1,1],\"datatype\":\"FP32\",", images);
-    say_input(r);
-    say(r, "}}");
-    finish_body(r);
-}
-
+/* A network, or registered weights as a model. */
 static void make_infer(xn_request *r) {
-    const int images = 1 + (int)xn_rng_below(&w.rng, 6);
-    draw_name(r, NAMES, MODELS, "/v2/models/", "/infer");
-    draw_input(r, (size_t)images);
-    say(r, "{\"inputs\":[{\"name\":\"image\",\"datatype\":\"FP32\",\"shape\":[%d,1,1,1],", images);
-    say_input(r);
-    say(r, "}]%s}", r->in_a_hurry ? ",\"parameters\":{\"timeout\":400}" : "");
-    finish_body(r);
+    const bool raw = r->act->form == RAW, weights = r->name < NAMES;
+    const bool large = w.mix.large && r->act->form == JSON && world_draws(20);
+    const uint64_t limit = weights ? (uint64_t)w.config.max_batch_images : INPUTS;
+    const uint64_t most = raw ? 1 : large ? limit : limit < 6 ? limit : 6;
+    draw_input(r, 1 + xn_rng_below(&w.rng, most));
+    r->in_a_hurry = r->in_a_hurry && !raw;
+    if (r->in_a_hurry)
+        r->timeout_ns = 400 * XN_NS_PER_US;
+    begin_body(r);
+    say_tensor(r, weights ? "\"inputs\":[{\"name\":\"input\"," : "\"inputs\":[{\"name\":\"image\",",
+               (int)r->elements, 1, r->input);
+    if (!raw)
+        say(r, "],\"parameters\":{\"binary_data_output\":%s%s%s}",
+            r->act->form == OIP ? "true" : "false", r->in_a_hurry ? ",\"timeout\":400" : "",
+            weights ? ",\"mode\":\"float\"" : "");
+    end_body(r);
 }
 
 static void begin_change(xn_request *r, float value) {
@@ -99,16 +152,14 @@ static void begin_change(xn_request *r, float value) {
 }
 
 static void make_put(xn_request *r) {
-    draw_name(r, 0, NAMES, "/weights/", "");
     begin_change(r, world_new_value());
-    say(r, "{");
-    say_weights(r);
-    say(r, "}");
-    finish_body(r);
+    begin_body(r);
+    say_tensor(r, "\"weights\":{", 1, 1, &r->value);
+    end_body(r);
 }
 
-static void make_delete(xn_request *r) {
-    draw_name(r, 0, NAMES, "/weights/", "");
+/* DELETE and unload: no body. */
+static void make_removal(xn_request *r) {
     begin_change(r, 0);
 }
 
@@ -120,83 +171,87 @@ static void say_base64(xn_request *r, const unsigned char *bytes, size_t length)
             digits[(bytes[1] & 15) << 2 | bytes[2] >> 6], digits[bytes[2] & 63]);
 }
 
+/* With its files, or from its folder. */
 static void make_load(xn_request *r) {
-    static const char header[] =
-        "{\"c.weight\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1],\"data_offsets\":[0,4]}}     ";
-    const uint64_t length = sizeof header - 1;
-    unsigned char tensors[8 + sizeof header - 1 + sizeof r->value];
-    draw_name(r, NAMES, MODELS, "/v2/repository/models/", "/load");
-    begin_change(r, world_new_value());
-    memcpy(tensors, &length, 8);
-    memcpy(tensors + 8, header, length);
-    memcpy(tensors + 8 + length, &r->value, sizeof r->value);
-    say(r, "{\"parameters\":{\"config\":\"{\\\"format\\\":\\\"xnord-network/1\\\",\\\"input\\\":{"
-           "\\\"name\\\":\\\"image\\\",\\\"datatype\\\":\\\"FP32\\\",\\\"shape\\\":[1,1,1]},"
-           "\\\"output\\\":{\\\"name\\\":\\\"logits\\\"},\\\"layers\\\":[{\\\"op\\\":\\\"conv\\\","
-           "\\\"name\\\":\\\"c\\\",\\\"mode\\\":\\\"float\\\"}]}\",\"file:model.safetensors\":\"");
-    say_base64(r, tensors, sizeof tensors);
-    say(r, "\"}}");
-    finish_body(r);
-}
-
-static void make_unload(xn_request *r) {
-    draw_name(r, NAMES, MODELS, "/v2/repository/models/", "/unload");
-    begin_change(r, 0);
+    unsigned char tensors[MODEL_BYTES];
+    begin_body(r);
+    if (r->name != FOLDER) {
+        begin_change(r, world_new_value());
+        model_tensors(r->value, tensors);
+        say(r, "\"parameters\":{\"config\":\"");
+        for (const char *at = model_config; *at; at++)
+            say(r, "%s%c", *at == '"' ? "\\" : "", *at);
+        say(r, "\",\"file:model.safetensors\":\"");
+        say_base64(r, tensors, sizeof tensors);
+        say(r, "\"}");
+    }
+    end_body(r);
 }
 
 static void make_get(xn_request *r) {
-    static const char *const paths[] = {"/weights",
-                                        "/v2",
-                                        "/v2/health/ready",
-                                        "/weights/a",
-                                        "/v2/models/e",
-                                        "/v2/models/e/ready",
-                                        "/v2/models/e/config",
-                                        "/v2/models/stats"};
-    strcpy(r->path, paths[xn_rng_below(&w.rng, sizeof paths / sizeof *paths)]);
+    r->length = 0;
 }
 
 static void make_index(xn_request *r) {
-    strcpy(r->path, "/v2/repository/index");
-    say(r, "{}");
-    finish_body(r);
+    begin_body(r);
+    end_body(r);
 }
 
 static void make_wrong(xn_request *r) {
-    strcpy(r->path, "/conv");
     say(r, "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"FP32\", \"data\"");
-    finish_body(r);
+    r->length = r->bytes;
 }
 
 /* ---- judging ---- */
 
-static void check_output(const xn_request *r, const float *output) {
-    event("%p: value %g", (const void *)r, (double)(output[0] / r->input[0]));
+static xn_status take_all(void *context, size_t bytes, xn_error *error) {
+    (void)context, (void)bytes, (void)error;
+    return XN_OK;
+}
+
+/* The values of an answer: in its JSON, or its last bytes. False: no memory to decode it. */
+static bool read_output(const xn_request *r, float output[INPUTS]) {
+    char decoded[DECODED_BYTES];
+    const char *answer = r->answer, *at = decoded;
+    size_t length = r->answer_length;
+    if (r->act->form != JSON) {
+        law(length >= r->elements * sizeof *output, "an output has its length");
+        memcpy(output, answer + length - r->elements * sizeof *output,
+               r->elements * sizeof *output);
+        return true;
+    }
+    if (r->answer_coded && xn_coding_decode(XN_CODING_GZIP, answer, length, decoded,
+                                            sizeof decoded - 1, "", take_all, NULL, &length, NULL))
+        return false;
+    decoded[r->answer_coded ? length : 0] = '\0';
+    at = strstr(r->answer_coded ? decoded : answer, "\"data\":[");
+    law(at, "an answer has values");
+    at += strlen("\"data\":[");
+    for (size_t i = 0; i < r->elements; i++, at++) {
+        char *end;
+        output[i] = strtof(at, &end);
+        at = end;
+    }
+    law(at[-1] == ']', "an output has its length");
+    return true;
+}
+
+static void check_output(const xn_request *r) {
+    float output[INPUTS] = {0};
+    if (!read_output(r, output))
+        return;
     const float value = output[0] / r->input[0]; /* whole numbers: exact */
+    event(r, "value", "%g", (double)value);
     if (r->name < 0)
         law(value == r->value, "inline weights are the ones");
     else
-        law(value != 0 && world_had(r->name, value, r->since_step), "a version that the name had");
+        law(value != 0 && world_had(r->name, value, r->received_step,
+                                    r->asset_step ? r->asset_step : fibers_steps()),
+            "a version that the name had when it was looked up");
     for (size_t i = 0; i < r->elements; i++)
         law(output[i] == r->input[i] * value, "an answer is ref's, bit by bit");
-}
-
-static void check_raw(const xn_request *r) {
-    float output[INPUTS] = {0};
-    law(r->answer_length == r->elements * sizeof *output, "an output has its length");
-    memcpy(output, r->answer, r->answer_length);
-    check_output(r, output);
-}
-
-static void check_json(const xn_request *r) {
-    float output[INPUTS] = {0};
-    char *at = strstr(r->answer, "\"data\":[");
-    law(at, "an answer has values");
-    at += strlen("\"data\":[");
-    for (size_t i = 0; i < r->elements; i++, at++)
-        output[i] = strtof(at, &at);
-    law(at[-1] == ']', "an output has its length");
-    check_output(r, output);
+    if (r->name == FOLDER)
+        world_saw_version(value);
 }
 
 static void check_put(const xn_request *r) {
@@ -205,7 +260,7 @@ static void check_put(const xn_request *r) {
         const version *v = &w.versions[r->name][i];
         had = had || (v->value != 0 && v->last_step >= r->since_step);
     }
-    law(r->status == 200 ? had : world_had(r->name, 0, r->since_step),
+    law(r->status == 200 ? had : world_had(r->name, 0, r->since_step, fibers_steps()),
         "created says whether the name is new");
 }
 
@@ -218,17 +273,52 @@ static void check_wrong(const xn_request *r) {
 }
 
 const act acts[ACTS] = {
-    {"conv", "POST", true, false, make_conv, check_raw},
-    {"inline", "POST", true, false, make_inline, check_json},
-    {"infer", "POST", true, false, make_infer, check_json},
-    {"put", "PUT", false, true, make_put, check_put},
-    {"delete", "DELETE", false, true, make_delete, check_any},
-    {"load", "POST", false, true, make_load, check_any},
-    {"unload", "POST", false, true, make_unload, check_any},
-    {"get", "GET", false, false, make_get, check_any},
-    {"index", "POST", false, false, make_index, check_any},
-    {"wrong", "POST", true, false, make_wrong, check_wrong},
+    {"conv raw", "POST", "/conv", 0, NAMES, RAW, true, false, make_conv, check_output},
+    {"conv JSON", "POST", "/conv", 0, NAMES, JSON, true, false, make_conv, check_output},
+    {"conv OIP", "POST", "/conv", 0, NAMES, OIP, true, false, make_conv, check_output},
+    {"conv safetensors", "POST", "/conv", 0, NAMES, SAFETENSORS, true, false, make_conv,
+     check_output},
+    {"inline JSON", "POST", "/conv", 0, 0, JSON, true, false, make_conv, check_output},
+    {"inline OIP", "POST", "/conv", 0, 0, OIP, true, false, make_conv, check_output},
+    {"inline safetensors", "POST", "/conv", 0, 0, SAFETENSORS, true, false, make_conv,
+     check_output},
+    {"infer JSON", "POST", MODEL "/infer", NAMES, MODELS + 1, JSON, true, false, make_infer,
+     check_output},
+    {"infer OIP", "POST", MODEL "/infer", NAMES, MODELS + 1, OIP, true, false, make_infer,
+     check_output},
+    {"infer raw", "POST", MODEL "/infer", NAMES, MODELS + 1, RAW, true, false, make_infer,
+     check_output},
+    {"weights JSON", "POST", MODEL "/infer", 0, NAMES, JSON, true, false, make_infer, check_output},
+    {"weights OIP", "POST", MODEL "/infer", 0, NAMES, OIP, true, false, make_infer, check_output},
+    {"put JSON", "PUT", "/weights/*", 0, NAMES, JSON, false, true, make_put, check_put},
+    {"put safetensors", "PUT", "/weights/*", 0, NAMES, SAFETENSORS, false, true, make_put,
+     check_put},
+    {"load", "POST", REPOSITORY "/load", NAMES, MODELS, JSON, false, true, make_load, check_any},
+    {"load folder", "POST", REPOSITORY "/load", FOLDER, 1, JSON, false, true, make_load, check_any},
+    {"index", "POST", "/v2/repository/index", 0, 0, JSON, false, false, make_index, check_any},
+    {"weights", "GET", "/weights", 0, 0, JSON, false, false, make_get, check_any},
+    {"one of them", "GET", "/weights/*", 0, NAMES, JSON, false, false, make_get, check_any},
+    {"server", "GET", "/v2", 0, 0, JSON, false, false, make_get, check_any},
+    {"ready", "GET", "/v2/health/ready", 0, 0, JSON, false, false, make_get, check_any},
+    {"model", "GET", MODEL, NAMES, MODELS + 1, JSON, false, false, make_get, check_any},
+    {"model ready", "GET", MODEL "/ready", NAMES, MODELS, JSON, false, false, make_get, check_any},
+    {"config", "GET", MODEL "/config", NAMES, MODELS, JSON, false, false, make_get, check_any},
+    {"statistics", "GET", "/v2/models/stats", 0, 0, JSON, false, false, make_get, check_any},
+    {"metrics", "GET", "/metrics", 0, 0, JSON, false, false, make_get, check_any},
+    {"delete", "DELETE", "/weights/*", 0, NAMES, JSON, false, true, make_removal, check_any},
+    {"unload", "POST", REPOSITORY "/unload", NAMES, MODELS, JSON, false, true, make_removal,
+     check_any},
+    {"unload folder", "POST", REPOSITORY "/unload", FOLDER, 1, JSON, false, true, make_get,
+     check_any},
+    {"wrong", "POST", "/conv", 0, 0, JSON, true, false, make_wrong, check_wrong},
 };
+
+const act *act_of(const char *name) {
+    const act *at = acts;
+    while (strcmp(at->name, name) != 0)
+        at++;
+    return at;
+}
 
 /* A status of a job, as what happens in the world explains it; its status in HTTP. */
 static int law_of_status(const xn_request *r, const xn_job *job) {
@@ -238,7 +328,7 @@ static int law_of_status(const xn_request *r, const xn_job *job) {
     switch (job->status) {
     case XN_ERR_DEADLINE:
         law(fibers_now() >= job->deadline_ns, "DEADLINE comes when the deadline has passed");
-        law(r->in_a_hurry, "nobody waits for seconds");
+        law(r->in_a_hurry, "only a request with a short deadline misses it");
         return 504;
     case XN_ERR_CANCELLED:
         law(r->gone, "CANCELLED is of those that were cancelled");
@@ -268,19 +358,19 @@ static void law_of_refusal(const xn_request *r) {
     const bool oip = !strncmp(r->path, "/v2/models", 10);
     switch (r->status) {
     case 400:
-        law(r->act == &acts[ACTS - 1] ||
-                (oip && (r->name < 0 || world_had(r->name, 0, r->since_step))),
+        law(r->act == &acts[ACTS - 1] || r->act->make == make_load ||
+                (oip && (r->name < 0 || world_had(r->name, 0, r->since_step, fibers_steps()))),
             "a right request is not called malformed, but for a model that is not ready");
         break;
     case 404:
-        law(r->name < 0 || world_had(r->name, 0, r->since_step),
+        law(r->name < 0 || world_had(r->name, 0, r->since_step, fibers_steps()),
             "NOT_FOUND is of a name that has nothing");
         break;
     case 413:
         law(r->act->changes || w.config.queue_bytes < 4 << 20, "LIMIT is of changes, or of room");
         break;
     case 504:
-        law(r->in_a_hurry, "nobody waits for seconds");
+        law(r->in_a_hurry, "only a request with a short deadline misses it");
         break;
     case 500:
         law(w.mix.failures && r->act->infers, "INTERNAL comes when a launch failed");
@@ -294,11 +384,11 @@ static void law_of_refusal(const xn_request *r) {
 /* Where the cache forgets nothing, equal inline weights are one asset. */
 static void law_of_one_asset(const xn_request *r) {
     if (w.config.weights_cache_bytes < 1 << 20 || w.config.queue_bytes < 4 << 20 ||
-        w.mix.shortages || w.mix.no_memory || r->act != &acts[1] || !request_work(r) ||
+        w.mix.shortages || w.mix.no_memory || r->name >= 0 || !request_work(r) ||
         !request_work(r)->asset)
         return;
     for (const xn_request *other = w.requests; other; other = other->next)
-        law(other->act != r->act || other->value != r->value || !request_work(other) ||
+        law(other->name >= 0 || other->value != r->value || !request_work(other) ||
                 !request_work(other)->asset || request_work(other)->asset == request_work(r)->asset,
             "requests with the same inline weights have the same asset");
 }
@@ -356,7 +446,7 @@ static bool is_oldest(const xn_request *r) {
  * Worlds whose batches wait for company, or are cut for want of memory, have other bounds. */
 static void law_of_fairness(const xn_job *first) {
     enum { MOST_PASSED = 4 };
-    if (w.config.batch_delay_us || w.mix.shortages || w.mix.no_memory)
+    if (w.config.batch_delay_us || w.mix.shortages || w.mix.no_memory || w.mix.large)
         return;
     for (xn_request *r = w.requests; r; r = r->next) {
         const xn_job *job = waits(r) ? &request_work(r)->job : NULL;
@@ -364,7 +454,7 @@ static void law_of_fairness(const xn_job *first) {
             job->submitted_ns >= first->started_ns || !is_oldest(r))
             continue;
         unsigned char *passed = &r->passed[((uintptr_t)first->asset >> 6) % OTHERS];
-        law(++*passed <= MOST_PASSED, "nobody waits longer than his share and a batch");
+        law(++*passed <= MOST_PASSED, "a request waits for its share and a batch at most");
     }
 }
 
@@ -403,14 +493,14 @@ void world_sees_run(const xn_batch *batch, const xn_prepared *prepared) {
     law(images <= w.config.max_batch_images || batch->count == 1, "a batch keeps its limit");
     if (first->state)
         law_of_fairness(first);
-    event("run of %zu requests, %lld images, %p first", batch->count, (long long)images,
-          (const void *)first);
+    event(owner_of(batch->items[0].input), "run", "%zu requests, %lld images", batch->count,
+          (long long)images);
 }
 
 /* What happens to a model's name happens in order: another load of it prepares before this one or
  * behind it, on all devices. */
 void world_sees_prepare(const xn_weights *weights) {
-    for (int name = NAMES; name < ALL_NAMES && weights->real; name++)
+    for (int name = NAMES; name < FOLDER && weights->real; name++)
         for (int i = 0; i < w.version_count[name]; i++) {
             version *v = &w.versions[name][i];
             float *loader = &w.loader[name - NAMES];

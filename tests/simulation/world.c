@@ -23,21 +23,28 @@ int64_t world_about(int64_t ns) {
 /* ---- what names have had ---- */
 
 float world_new_value(void) {
-    return ++w.last_value;
+    w.last_value = w.last_value < INLINE_VALUE - 1 ? w.last_value + 1 : 2; /* 1 is FOLDER's */
+    return w.last_value;
 }
 
-bool world_had(int name, float value, uint64_t since_step) {
+bool world_had(int name, float value, uint64_t since_step, uint64_t until_step) {
     for (int i = 0; i < w.version_count[name]; i++) {
         const version *v = &w.versions[name][i];
-        if (v->value == value && v->last_step >= since_step && v->first_step <= fibers_steps())
+        if (v->value == value && v->last_step >= since_step && v->first_step <= until_step)
             return true;
     }
     return false;
 }
 
+void world_saw_version(float value) {
+    for (version *v = w.versions[FOLDER]; v->value != value; v++)
+        if (v->value != 0 && v->last_step == UINT64_MAX)
+            v->last_step = fibers_steps();
+}
+
 version *world_begin_version(int name, float value) {
     int *count = &w.version_count[name];
-    for (int i = *count; w.alone && i-- > 0;) /* nobody asks for what was */
+    for (int i = *count; w.alone && i-- > 0;) /* what was is asked for no more */
         if (w.versions[name][i].last_step != UINT64_MAX)
             w.versions[name][i] = w.versions[name][--*count];
     law(*count < VERSIONS, "there is room for another version");
@@ -46,7 +53,7 @@ version *world_begin_version(int name, float value) {
     return v;
 }
 
-/* Which of two changes that overlap came last nobody knows: what either leaves is taken for current
+/* Which of two changes that overlap came last is not known: what either leaves is taken for current
  * until another change begins and ends behind both. */
 void world_end_versions(int name, const version *by, uint64_t begun_step) {
     for (int i = 0; i < w.version_count[name]; i++) {
@@ -66,11 +73,16 @@ void world_check(void) {
     int64_t counted = 0, leaving = 0, queued = 0, bytes = 0, jobs = 0;
     law(fibers_now() > w.last_ns, "time goes on");
     w.last_ns = fibers_now();
-    for (const xn_request *r = w.requests; r; r = r->next) {
+    for (xn_request *r = w.requests; r; r = r->next) {
         const xn_context *ctx = r->user;
         const xn_inference *work = request_work(r);
         if (!ctx || !ctx->ticket.admission)
             continue;
+        if (work && work->asset && !r->asset_step)
+            r->asset_step = fibers_steps();
+        law(!work || !work->job.deadline_ns ||
+                work->job.deadline_ns == r->received_ns + r->timeout_ns,
+            "a deadline counts from the end of the body");
         leaving += r->leaving;
         counted += !r->leaving;
         bytes += r->leaving ? 0 : (int64_t)ctx->ticket.bytes;
@@ -92,7 +104,7 @@ void world_check(void) {
 }
 
 static void deadlocked(void) {
-    law(false, "somebody can go on");
+    law(false, "a fiber can go on");
 }
 
 /* ---- a seed's own limits ---- */
@@ -125,12 +137,14 @@ static void draw(uint64_t seed) {
                         .failures = rate(40),
                         .no_memory = rate(60),
                         .disk = rate(20),
+                        .large = world_draws(20),
                         .populated = world_draws(80),
                         .folder = world_draws(30),
+                        .files = world_draws(30),
                         .drains = world_draws(30)};
     w.mix.by_act[0] = 20;
     for (int i = 0; i < ACTS; i++)
-        w.mix.by_act[i] += rate(acts[i].infers ? 60 : 12);
+        w.mix.by_act[i] += rate(acts[i].infers ? 60 : acts[i].changes ? 12 : 4);
     w.config = (xn_config){.max_batch_images = pick(1, 8, 16),
                            .batch_delay_us = pick(0, 0, 300),
                            .inline_us = pick(0, 100, 1000),
@@ -165,7 +179,7 @@ static void draw(uint64_t seed) {
 static void fatal(void *context) {
     (void)context;
     w.told_fatal = true;
-    event("the loss is told");
+    event(NULL, "fatal", "the loss is told");
 }
 
 static atomic_bool no_memory;
@@ -194,11 +208,13 @@ static void weights_loaded(void *engine) {
 /* As main.c starts its parts. */
 static void start(void) {
     xn_error error;
+    for (int name = 0; name < ALL_NAMES; name++)
+        world_begin_version(name, 0)->settled_step = fibers_steps();
     law(create(&error) == XN_OK, "an engine is created while nothing is wrong");
     xn_mem_set_shortage(shortage);
     xn_engine_on_fatal(w.engine, fatal, NULL);
     w.service = (xn_service){.config = &w.config, .engine = w.engine};
-    strcpy(w.folder, "/dev/shm/xnord-simulate-XXXXXX"); /* stays where a law is broken */
+    folders_make();
     xn_engine_set_loading(w.engine, XN_LOADING_WEIGHTS, w.mix.folder);
     const xn_weights_dir_options options = {.path = w.folder,
                                             .poll_ms = w.config.weights_poll_ms,
@@ -210,19 +226,19 @@ static void start(void) {
     law(!xn_thread_pool_create(2, &w.service.background_pool, &error) &&
             !xn_thread_pool_create(XN_MODEL_POOL_THREADS, &w.service.model_pool, &error) &&
             (!w.mix.folder ||
-             (mkdtemp(w.folder) &&
-              !xn_weights_dir_open(&options, xn_engine_store(w.engine), xn_engine_metrics(w.engine),
-                                   &w.service.weights_dir, &error))) &&
+             !xn_weights_dir_open(&options, xn_engine_store(w.engine), xn_engine_metrics(w.engine),
+                                  &w.service.weights_dir, &error)) &&
             !xn_models_create(&w.config, xn_engine_store(w.engine), &w.service.models, &error),
         "all parts start while nothing is wrong");
+    fibers_uncount(&w.service.models->scanning);
+    xn_metrics_set_more(xn_engine_metrics(w.engine), xn_models_metrics, w.service.models);
     xn_service_handler(&w.service, &w.handler);
-    for (int name = 0; name < ALL_NAMES; name++)
-        world_begin_version(name, 0)->settled_step = fibers_steps();
+    law(!xn_models_scan(w.service.models, &error), "the models are looked for");
 }
 
 static void begin_draining(void) {
     if (!w.draining)
-        event("drain");
+        event(NULL, "drain", "begins");
     w.draining = true;
     xn_models_stop(w.service.models);
     xn_engine_drain(w.engine);
@@ -241,10 +257,10 @@ static bool is_anything_left(void) {
 static void shut_down(void) {
     begin_draining();
     if (xn_engine_wait_idle(w.engine, fibers_now() + world_about(XN_NS_PER_MS)))
-        law(!is_anything_left(), "a drain forgets nobody");
+        law(!is_anything_left(), "a drain waits for every request that was admitted");
     if (!world_draws(50))
         return;
-    event("stop");
+    event(NULL, "stop", "begins");
     w.stopping = true;
     xn_engine_stop(w.engine);
     for (const xn_request *r = w.requests; r; r = r->next) {
@@ -252,7 +268,7 @@ static void shut_down(void) {
         law(!job || !job->state || r->resumed || job->finished_ns,
             "every done was called when stop returns");
     }
-    event("stopped");
+    event(NULL, "stop", "ends");
 }
 
 /* A device that has failed its canary a millisecond ago, and has not been asked again since. */
@@ -370,7 +386,7 @@ static void populate(void) {
     client by = {0};
     client_connect(&by);
     for (int i = 0; i < 2 * ALL_NAMES && w.mix.populated; i++)
-        request_run(request_new(&by, &acts[i % 3 ? 3 : 5]));
+        request_run(request_new(&by, act_of(i % 3 ? "put JSON" : "load")));
     client_disconnect(&by);
 }
 
@@ -396,8 +412,8 @@ static void live(void) {
     while ((w.busy || w.requests) && fibers_now() < stop_ns)
         tick();
     law(!w.busy && !w.requests, "every request ends within a second once faults stop");
-    if (w.mix.folder)
-        law_of_folder();
+    law_of_folders();
+    folders_remove();
     stop(held);
 }
 
@@ -435,10 +451,11 @@ static int ask(int which, uint64_t variant) {
 /* What is there afterwards is the same each time: changes leave the name and the model that the
  * others ask for. Returns the memory that is held. */
 static int64_t ask_all(uint64_t variant) {
-    static const int order[] = {3, 5, 0, 1, 2, 7, 8};
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
-        law(!ask(order[i], variant), "every request is answered while memory is there");
-    fibers_sleep(6 * XN_NS_PER_S); /* programs that nobody uses go */
+    for (int first = 1; first >= 0; first--)
+        for (int i = 0; i < ACTS - REMOVALS; i++)
+            law(acts[i].changes != first || !ask(i, variant),
+                "every request is answered while memory is there");
+    fibers_sleep(6 * XN_NS_PER_S); /* unused programs go */
     xn_engine_reclaim(w.engine);
     xn_store_trim(xn_engine_store(w.engine));
     return fibers_memory();
@@ -446,7 +463,7 @@ static int64_t ask_all(uint64_t variant) {
 
 /* Asks without that allocation. False: there are not so many. */
 static bool fail(int which, uint64_t variant, long allocation, bool all_after) {
-    event("%s without its allocation %ld", acts[which].name, allocation);
+    event(NULL, "fail", "%s without its allocation %ld", acts[which].name, allocation);
     w.fail_allocation = allocation;
     w.fail_all_after = all_after;
     w.allocations = 0;
@@ -469,8 +486,8 @@ static void fail_each(void) {
                     law(llabs(ask_all(variant) - before) < ROUNDING, "memory is as before");
     }
     client_disconnect(&lone);
-    if (w.mix.folder)
-        law_of_folder();
+    law_of_folders();
+    folders_remove();
     stop(held);
 }
 

@@ -18,10 +18,18 @@
 #include "service.h"
 #include "xn_rng.h"
 
-enum { NAMES = 4, MODELS = 2, ALL_NAMES = NAMES + MODELS, ADDRESSES = 3, OTHERS = 1021 };
+/* Names: of weights, of models that are loaded with their files, and of the model that has a folder
+ * in --model-repository. */
+enum { NAMES = 4, MODELS = 2, FOLDER = NAMES + MODELS, ALL_NAMES };
 enum {
-    INPUTS = 54,
-    BODY_BYTES = 2048,
+    ADDRESSES = 3,
+    OTHERS = 1021,
+    INPUTS = 300,
+    BODY_BYTES = 4096,
+    DECODED_BYTES = 8192,
+    MODEL_BYTES = 96,    /* of model.safetensors */
+    INLINE_VALUE = 9001, /* the first of inline weights; products with 1000 are exact in FP32 */
+    MOMENT_NS = 200000,  /* how long inline weights are the newest */
     STATUSES = 600,
     VERSIONS = 256,
     VARIANTS = 4,
@@ -34,7 +42,7 @@ typedef struct world_mix {
     int64_t duration_ns; /* how long clients come */
     int64_t pause_ns;    /* between two of a client's requests, about */
     int clients;
-    unsigned by_act[16]; /* of requests, in parts of their sum */
+    unsigned by_act[32]; /* of requests, in parts of their sum */
     unsigned resets;     /* of clients that hang up */
     unsigned stalls;     /* of bodies that come slowly */
     unsigned chunked, coded;
@@ -42,8 +50,10 @@ typedef struct world_mix {
     unsigned hangs, losses, shortages; /* of a fault's moments */
     unsigned canaries, failures, no_memory;
     unsigned disk;  /* of writes to --weights-dir that fail */
+    bool large;     /* there are requests larger than a batch */
     bool populated; /* names have weights at first */
     bool folder;    /* there is a --weights-dir */
+    bool files;     /* another program changes it and --model-repository */
     bool drains;    /* in the middle of it all */
 } world_mix;
 
@@ -69,12 +79,13 @@ struct xn_request {
     client *by;
     const act *act;
     /* what the client sends */
-    char path[64], query[128], body[BODY_BYTES];
-    size_t length; /* XN_HTTP_UNKNOWN_LENGTH: chunked */
-    size_t bytes;  /* of the body */
+    char path[64], query[128], header_length[12], body[BODY_BYTES];
+    unsigned char tail[(INPUTS + 1) * sizeof(float)]; /* values behind the JSON */
+    size_t length;                                    /* XN_HTTP_UNKNOWN_LENGTH: chunked */
+    size_t bytes, tail_bytes;                         /* of the body; at first without its tail */
     bool coded, takes_coded, in_a_hurry;
     /* how far it is */
-    int64_t started_ns, received_ns;
+    int64_t started_ns, received_ns, timeout_ns;
     void *user;
     struct block *blocks;
     unsigned char *into;
@@ -83,6 +94,7 @@ struct xn_request {
     pthread_cond_t changed;
     bool suspended, resumed, gone, retained, leaving, aborted;
     xn_client *address; /* retained */
+    unsigned number;
     char id[24];
     /* the answer */
     int status;
@@ -90,26 +102,31 @@ struct xn_request {
     size_t answer_length;
     void (*release)(void *context);
     void *release_context;
-    bool retry_after;
+    bool retry_after, answer_coded;
     /* what it means */
     int name;
     float value;
-    version *change; /* that it makes */
-    uint64_t since_step;
-    size_t elements; /* of input and output */
+    version *change;                                /* that it makes */
+    uint64_t since_step, received_step, asset_step; /* begun; complete; its asset was there */
+    size_t elements;                                /* of input and output */
     float input[INPUTS];
     unsigned char passed[OTHERS]; /* batches of other assets while it was its asset's oldest */
 };
 
+typedef enum { JSON, OIP, SAFETENSORS, RAW, FORMS } form;
+
 /* A row of the table of requests. */
 struct act {
-    const char *name, *method;
+    const char *name, *method, *path; /* '*': the name's letter */
+    int first, count;                 /* names that it is for; count 0: none */
+    form form;
     bool infers, changes;
     void (*make)(xn_request *r);
     void (*check)(const xn_request *r); /* an answer of 200, 201 or 204 */
 };
-enum { ACTS = 10 };
+enum { ACTS = 30, REMOVALS = 4 }; /* the last ones remove, or are wrong */
 extern const act acts[ACTS];
+const act *act_of(const char *name);
 
 typedef struct world {
     xn_rng rng;
@@ -124,10 +141,11 @@ typedef struct world {
     char folder[64];
     xn_request *requests; /* alive */
     int changes;          /* begun */
+    unsigned serial;      /* of requests */
     int busy;             /* fibers that act on the world */
     int connections, connecting;
     bool alone; /* one request at a time, of one name */
-    bool over;  /* nobody begins anything new */
+    bool over;  /* nothing new begins */
     bool draining, stopping, told_fatal;
     unsigned fail_allocations;         /* in 10,000 */
     long allocations, fail_allocation; /* that one, from 1 on, fails; 0: none */
@@ -147,8 +165,10 @@ extern totals *all;
 bool world_draws(unsigned percent);
 int64_t world_about(int64_t ns); /* between 0 and twice that */
 float world_new_value(void);
-/* Whether the value was that of weights or a model at some moment since then. */
-bool world_had(int name, float value, uint64_t since_step);
+/* Whether the value was that of weights or a model at some moment between the two. */
+bool world_had(int name, float value, uint64_t since_step, uint64_t until_step);
+/* FOLDER was served with that version of its file: older ones do not come back. */
+void world_saw_version(float value);
 /* A version that replaces the name's others, from now on at the earliest; NULL: too many. */
 version *world_begin_version(int name, float value);
 void world_end_versions(int name, const version *by, uint64_t begun_step);
@@ -168,7 +188,12 @@ void request_settle(xn_request *r); /* the change that it makes is made, or neve
 void client_begin(int number);
 void faults_begin(void); /* at the end all is well again, but for what is lost */
 bool faults_allow(void *context, size_t bytes); /* an xn_mem_hook */
-void law_of_folder(void);
+extern const char model_config[];
+void model_tensors(float value, unsigned char out[MODEL_BYTES]);
+/* --weights-dir and --model-repository. */
+void folders_make(void);
+void folders_remove(void);
+void law_of_folders(void);
 
 /* Called between steps: what must hold at any moment. */
 void world_check(void);
