@@ -27,6 +27,20 @@ const bk_target *bk_target_named(const char *backend) {
     return NULL;
 }
 
+void bk_step_of_case(const bk_case *c, bk_step *out) {
+    static const xn_conv_limits limits = {INT32_MAX, INT32_MAX, INT64_MAX};
+    const xn_shape input = {4, {c->images, c->channels, c->height, c->width}};
+    const xn_weights_shape weights = {
+        .dims = {c->out_channels, c->channels / c->params.groups, c->kernel_h, c->kernel_w}};
+    xn_conv conv;
+    xn_error error = {0};
+    *out = (bk_step){.exact = true, .seed = c->seed};
+    ck_assert_msg(!xn_conv_resolve(&c->params, c->input_datatype, &input, &weights, &limits, &conv,
+                                   &out->images, &error),
+                  "%s", error.message);
+    xn_step_of_conv(&conv, &out->step);
+}
+
 /* ---- its data ---- */
 
 void bk_fill_quarters(xn_rng *rng, bool special, int32_t datatype, size_t bytes, void *to) {
@@ -120,6 +134,9 @@ void bk_step_fill(xn_rng *rng, bool special, bk_step *s) {
     const xn_step *step = &s->step;
     const size_t images = (size_t)s->images;
     const bool is_bits = step->conv.input_datatype == XN_BITS;
+    xn_mem_free(s->input);
+    xn_mem_free(s->second);
+    xn_mem_free(s->residual);
     s->input = drawn(rng, special, is_bits ? XN_NO_TENSOR : step->input, step->conv.input_datatype,
                      images * xn_step_input_bytes(step));
     if (is_bits)

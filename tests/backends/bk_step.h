@@ -28,7 +28,9 @@ const bk_target *bk_target_named(const char *backend);
 
 /* Values of a datatype; special: NaN, infinities and zeros of both signs are among them. */
 void bk_fill_quarters(xn_rng *rng, bool special, int32_t datatype, size_t bytes, void *to);
-/* Draws the input, the gate and the residual. */
+/* The convolution of a case, as a step without data. */
+void bk_step_of_case(const bk_case *c, bk_step *out);
+/* Draws the input, the gate and the residual, in place of those that were there. */
 void bk_step_fill(xn_rng *rng, bool special, bk_step *s);
 /* Those parts that the step reads, or `all` there may be; `signs`: the kernel's are 1 and -1. */
 void bk_step_weigh(xn_rng *rng, bool all, bool signs, bk_step *s);

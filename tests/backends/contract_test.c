@@ -1,5 +1,6 @@
 /* The contract of xn_backend.h beside the numbers: devices, plans used again and side by side,
- * streams on several threads, thread limits, and every host allocation failed in turn. */
+ * streams on several threads, and every host allocation failed in turn. What threads a stream has
+ * changes no bit: cpu_company_test.c. */
 #include "bk_run.h"
 
 #include "countdown.h"
@@ -312,97 +313,6 @@ START_TEST(streams_at_once) {
 }
 END_TEST
 
-/* The number of threads changes how long it takes, not a bit of the result; nor does running
- * again. */
-START_TEST(thread_limits_change_nothing) {
-    const bk_target *t = bk_target_open(_i / 2);
-    if (!t)
-        return;
-    bk_case c = usual_case(_i % 2, 4);
-    subject s;
-    make_subject(t, &c, &s);
-    xn_program *program = program_for(&s, 4);
-    const size_t bytes = 4 * xn_conv_output_bytes(&s.problem.conv);
-    void *first = xn_mem_alloc(bytes);
-    ck_assert_ptr_nonnull(first);
-    run_and_judge(&s, program, 4, 1);
-    memcpy(first, s.output, bytes);
-    static const int limits[] = {1, 2, 3, 7, 64, 0};
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        if (t->backend->stream_set_threads)
-            t->backend->stream_set_threads(t->stream, limits[i]);
-        run_and_judge(&s, program, 4, 1);
-        ck_assert_msg(!memcmp(first, s.output, bytes), "%s with %d threads gives other bits",
-                      t->name, limits[i]);
-    }
-    xn_mem_free(first);
-    xn_program_free(program);
-    free_subject(&s);
-}
-END_TEST
-
-/* Problems of each kind of path that take more than 60 us, so that several threads share them. */
-static bk_case split_case(int which) {
-    static const struct {
-        xn_mode mode;
-        int64_t channels, side, filters, groups;
-    } problems[] = {{XN_MODE_XNOR, 1, 400, 2, 1},
-                    {XN_MODE_XNOR, 64, 28, 64, 1},
-                    {XN_MODE_FLOAT, 32, 28, 32, 1},
-                    {XN_MODE_BWN, 64, 40, 64, 64},
-                    {XN_MODE_FLOAT, 300, 1, 500, 1}};
-    bk_case c = bk_case_default();
-    c.images = 4;
-    c.items = 2;
-    c.channels = problems[which].channels;
-    c.height = c.width = problems[which].side;
-    c.out_channels = problems[which].filters;
-    c.params.groups = problems[which].groups;
-    c.params.mode = problems[which].mode;
-    c.params.padding_kind = XN_PADDING_SAME;
-    c.seed = 7 + (uint64_t)which;
-    return c;
-}
-enum { SPLIT_CASES = 5 };
-
-/* True where the path can run the problem. */
-static bool threads_change_nothing(const bk_target *at, const bk_problem *problem) {
-    static const int limits[] = {1, 2, 3, 0, 0};
-    size_t bytes = (size_t)problem->images * xn_conv_output_bytes(&problem->conv);
-    char *first = xn_mem_alloc(bytes), *again = xn_mem_alloc(bytes);
-    bool ran = true;
-    ck_assert(first && again);
-    for (size_t i = 0; i < sizeof limits / sizeof *limits && ran; i++) {
-        at->backend->stream_set_threads(at->stream, limits[i]);
-        ran = bk_run(at, problem, &problem->conv, i ? again : first);
-        ck_assert_msg(!ran || !i || !memcmp(first, again, bytes),
-                      "%s with %d threads gives other bits", at->name, limits[i]);
-    }
-    at->backend->stream_set_threads(at->stream, 0);
-    xn_mem_free(again);
-    xn_mem_free(first);
-    return ran;
-}
-
-/* The same for each path by itself, on problems that are split. */
-START_TEST(every_path_is_split) {
-    const bk_target *t = bk_target_open(_i), *at = NULL;
-    int runs[BK_PATHS] = {0};
-    if (!t || !t->backend->stream_set_threads)
-        return;
-    for (int which = 0; which < SPLIT_CASES; which++) {
-        bk_case c = split_case(which);
-        bk_problem problem;
-        bk_problem_make(&c, &problem);
-        for (int path = 0; (at = bk_target_forced(t, path)); path++)
-            runs[path] += threads_change_nothing(at, &problem);
-        bk_problem_free(&problem);
-    }
-    for (int path = 0; (at = bk_target_forced(t, path)); path++)
-        ck_assert_msg(runs[path] > 0, "no problem here is for %s", at->name);
-}
-END_TEST
-
 /* ---- memory ---- */
 
 typedef struct made {
@@ -515,8 +425,6 @@ XN_SUITE(backends_contract) {
     tcase_add_loop_test(t, one_plan_many_runs, 0, 2 * targets);
     tcase_add_loop_test(t, plans_share_a_stream, 0, targets);
     tcase_add_loop_test(t, streams_at_once, 0, 2 * targets);
-    tcase_add_loop_test(t, thread_limits_change_nothing, 0, 2 * targets);
-    tcase_add_loop_test(t, every_path_is_split, 0, targets);
     tcase_add_loop_test(t, every_allocation_failed_in_turn, 0, 6 * targets);
     tcase_add_loop_test(t, runs_allocate_nothing, 0, 6 * targets);
     suite_add_tcase(s, t);

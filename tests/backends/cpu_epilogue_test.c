@@ -28,26 +28,17 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* The convolution of a shape; its epilogue is a combination's. */
 static void make_subject(const shape *of, bk_step *s) {
-    const int64_t dims[4] = {of->images, of->channels, of->height, of->width};
-    const xn_weights_shape weights = {
-        .dims = {of->out_channels, of->channels / of->groups, of->kernel_h, of->kernel_w}};
-    const xn_conv_limits limits = {INT32_MAX, INT32_MAX, INT64_MAX};
-    xn_rng rng = {xn_test_seed() + (uint64_t)(of - shapes)};
-    xn_shape input = {.rank = 4};
-    xn_conv_params params;
-    xn_conv conv;
-    xn_error error = {0};
-    memcpy(input.dims, dims, sizeof dims);
-    xn_conv_params_default(&params);
-    params.groups = of->groups, params.mode = of->mode;
-    params.stride[0] = params.stride[1] = of->stride;
+    bk_case c = bk_case_default();
+    c.images = of->images, c.channels = of->channels, c.out_channels = of->out_channels;
+    c.height = of->height, c.width = of->width;
+    c.kernel_h = of->kernel_h, c.kernel_w = of->kernel_w;
+    c.params.groups = of->groups, c.params.mode = of->mode;
+    c.params.stride[0] = c.params.stride[1] = of->stride;
     for (int i = 0; i < 4; i++)
-        params.padding[i] = of->padding;
-    *s = (bk_step){.exact = true, .seed = rng.state};
-    ck_assert_msg(
-        !xn_conv_resolve(&params, XN_FP32, &input, &weights, &limits, &conv, &s->images, &error),
-        "%s", error.message);
-    xn_step_of_conv(&conv, &s->step);
+        c.params.padding[i] = of->padding;
+    c.seed = xn_test_seed() + (uint64_t)(of - shapes);
+    xn_rng rng = {c.seed};
+    bk_step_of_case(&c, s);
     bk_step_fill(&rng, false, s);
     bk_step_weigh(&rng, true, true, s);
 }
