@@ -29,6 +29,14 @@ TCase *xn_test_case_create(const char *name) {
     return t;
 }
 
+TCase *xn_test_case(Suite *suite, const char *name, double seconds) {
+    TCase *t = xn_test_case_create(name);
+    if (seconds > 0)
+        tcase_set_timeout(t, seconds);
+    suite_add_tcase(suite, t);
+    return t;
+}
+
 bool xn_test_count_down(void *countdown, size_t bytes) {
     (void)bytes;
     return atomic_fetch_sub((atomic_int *)countdown, 1) != 0;

@@ -69,12 +69,17 @@ const bk_target *bk_target_open(int index) {
     return t;
 }
 
-const bk_target *bk_target_ref(void) {
+const bk_target *bk_target_named(const char *backend) {
     for (int i = 0; i < bk_target_count(); i++)
-        if (!strcmp(xn_backend_all()[i]->name, "ref"))
+        if (!strcmp(xn_backend_all()[i]->name, backend))
             return bk_target_open(i);
-    ck_abort_msg("this build has no backend ref");
     return NULL;
+}
+
+const bk_target *bk_target_ref(void) {
+    const bk_target *ref = bk_target_named("ref");
+    ck_assert_msg(ref != NULL, "this build has no backend ref");
+    return ref;
 }
 
 const bk_target *bk_target_forced(const bk_target *target, int path) {
@@ -112,10 +117,8 @@ int bk_tally_of(const bk_target *target) {
 }
 
 TCase *bk_tally_case(Suite *s, const char *name) {
-    TCase *t = tcase_create(name);
-    tcase_set_timeout(t, 600);
+    TCase *t = xn_test_case(s, name, 600);
     tcase_add_unchecked_fixture(t, bk_tally_clear, NULL);
-    suite_add_tcase(s, t);
     return t;
 }
 

@@ -32,6 +32,8 @@ int bk_target_count(void);
  * has no device for it, unless XNORD_TEST_REQUIRE names the backend ("cuda,cpu"): then the test
  * fails. */
 const bk_target *bk_target_open(int index);
+/* That backend's; NULL also where the build has not the backend. */
+const bk_target *bk_target_named(const char *backend);
 const bk_target *bk_target_ref(void);
 /* The targets on the same device that are held to its paths 0, 1, ...; NULL past the last. */
 const bk_target *bk_target_forced(const bk_target *target, int path);

@@ -20,13 +20,6 @@ void *bk_take(size_t bytes) {
     return memory;
 }
 
-const bk_target *bk_target_named(const char *backend) {
-    for (int i = 0; i < bk_target_count(); i++)
-        if (!strcmp(xn_backend_all()[i]->name, backend))
-            return bk_target_open(i);
-    return NULL;
-}
-
 void bk_step_of_case(const bk_case *c, bk_step *out) {
     static const xn_conv_limits limits = {INT32_MAX, INT32_MAX, INT64_MAX};
     const xn_shape input = {4, {c->images, c->channels, c->height, c->width}};

@@ -23,8 +23,6 @@ typedef struct bk_written {
 } bk_written;
 
 void *bk_take(size_t bytes); /* zeros; never NULL */
-/* The backend's free choice; NULL where there is no device. */
-const bk_target *bk_target_named(const char *backend);
 
 /* Values of a datatype; special: NaN, infinities and zeros of both signs are among them. */
 void bk_fill_quarters(xn_rng *rng, bool special, int32_t datatype, size_t bytes, void *to);

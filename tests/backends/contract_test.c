@@ -415,9 +415,8 @@ END_TEST
 
 XN_SUITE(backends_contract) {
     Suite *s = suite_create("backends_contract");
-    TCase *t = tcase_create("contract");
+    TCase *t = xn_test_case(s, "contract", 180);
     int targets = bk_target_count();
-    tcase_set_timeout(t, 180);
     tcase_add_test(t, registry_finds_what_it_lists);
     tcase_add_loop_test(t, devices, 0, targets);
     tcase_add_loop_test(t, host_memory_and_null, 0, targets);
@@ -427,6 +426,5 @@ XN_SUITE(backends_contract) {
     tcase_add_loop_test(t, streams_at_once, 0, 2 * targets);
     tcase_add_loop_test(t, every_allocation_failed_in_turn, 0, 6 * targets);
     tcase_add_loop_test(t, runs_allocate_nothing, 0, 6 * targets);
-    suite_add_tcase(s, t);
     return s;
 }

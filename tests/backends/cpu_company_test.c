@@ -285,11 +285,9 @@ END_TEST
 
 XN_SUITE(cpu_company) {
     Suite *s = suite_create("cpu_company");
-    TCase *t = tcase_create("company");
-    tcase_set_timeout(t, 300);
+    TCase *t = xn_test_case(s, "company", 300);
     tcase_add_loop_test(t, chosen, 0, PARTS);
     tcase_add_loop_test(t, random_problems, 0, PARTS);
     tcase_add_loop_test(t, under_load, 0, PARTS);
-    suite_add_tcase(s, t);
     return s;
 }

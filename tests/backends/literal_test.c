@@ -356,10 +356,8 @@ END_TEST
 
 XN_SUITE(backends_literal) {
     Suite *s = suite_create("backends_literal");
-    TCase *t = tcase_create("literals");
-    tcase_set_timeout(t, 120);
+    TCase *t = xn_test_case(s, "literals", 120);
     tcase_add_test(t, the_judge_is_strict);
     tcase_add_loop_test(t, by_hand, 0, bk_target_count());
-    suite_add_tcase(s, t);
     return s;
 }

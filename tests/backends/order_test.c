@@ -258,10 +258,8 @@ END_TEST
 
 XN_SUITE(backends_order) {
     Suite *s = suite_create("backends_order");
-    TCase *t = tcase_create("order");
-    tcase_set_timeout(t, 600);
+    TCase *t = xn_test_case(s, "order", 600);
     tcase_add_test(t, one_order);
     tcase_add_test(t, extremes);
-    suite_add_tcase(s, t);
     return s;
 }

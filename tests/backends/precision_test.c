@@ -392,8 +392,7 @@ END_TEST
 XN_SUITE(backends_precision) {
     Suite *s = suite_create("backends_precision");
     for (int target = 0; target < bk_target_count(); target++) {
-        TCase *t = tcase_create(xn_backend_all()[target]->name);
-        tcase_set_timeout(t, 600);
+        TCase *t = xn_test_case(s, xn_backend_all()[target]->name, 600);
         tcase_add_loop_test(t, exact, target, target + 1);
         tcase_add_loop_test(t, weights_not_finite, target, target + 1);
         if (xn_backend_all()[target]->precision) {
@@ -403,7 +402,6 @@ XN_SUITE(backends_precision) {
                                 (target + 1) * bk_section_count);
             tcase_add_loop_test(t, random_problems, target, target + 1);
         }
-        suite_add_tcase(s, t);
     }
     return s;
 }

@@ -159,9 +159,8 @@ END_TEST
 
 XN_SUITE(backends_ready) {
     Suite *s = suite_create("backends_ready");
-    TCase *t = tcase_create("ready");
+    TCase *t = xn_test_case(s, "ready", 0);
     tcase_add_loop_test(t, made_once, 0, bk_target_count());
     tcase_add_loop_test(t, memory_was_short, 0, bk_target_count());
-    suite_add_tcase(s, t);
     return s;
 }

@@ -259,9 +259,7 @@ END_TEST
 
 XN_SUITE(backends_steps) {
     Suite *s = suite_create("backends_steps");
-    TCase *t = tcase_create("steps");
-    tcase_set_timeout(t, 300);
+    TCase *t = xn_test_case(s, "steps", 300);
     tcase_add_loop_test(t, random_steps, 0, XN_STEP_STEM * PARTS);
-    suite_add_tcase(s, t);
     return s;
 }

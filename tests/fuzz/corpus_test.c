@@ -60,12 +60,10 @@ END_TEST
 
 XN_SUITE(fuzz_corpus) {
     Suite *s = suite_create("fuzz_corpus");
-    TCase *t = tcase_create("corpus");
+    TCase *t = xn_test_case(s, "corpus", 120);
     int count = 0;
     while (xf_targets[count].name)
         count++;
-    tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, corpus_runs, 0, count);
-    suite_add_tcase(s, t);
     return s;
 }

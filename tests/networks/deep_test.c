@@ -145,9 +145,7 @@ END_TEST
 
 XN_SUITE(networks_deep) {
     Suite *s = suite_create("networks_deep");
-    TCase *t = tcase_create("networks_deep");
-    tcase_set_timeout(t, 300);
+    TCase *t = xn_test_case(s, "networks_deep", 300);
     tcase_add_loop_test(t, cost_is_linear_in_layers, 0, SHAPES);
-    suite_add_tcase(s, t);
     return s;
 }

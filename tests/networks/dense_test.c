@@ -45,9 +45,7 @@ END_TEST
 
 XN_SUITE(networks_dense) {
     Suite *s = suite_create("networks_dense");
-    TCase *t = tcase_create("dense");
-    tcase_set_timeout(t, 300);
+    TCase *t = xn_test_case(s, "dense", 300);
     tcase_add_test(t, an_image_has_the_same_sums_in_any_batch);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -148,10 +148,8 @@ END_TEST
 
 XN_SUITE(networks_digits) {
     Suite *s = suite_create("networks_digits");
-    TCase *t = tcase_create("networks_digits");
-    tcase_set_timeout(t, 60);
+    TCase *t = xn_test_case(s, "networks_digits", 60);
     tcase_add_test(t, config_is_what_the_demo_asks_for);
     tcase_add_test(t, held_out_digits_are_recognised);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -329,7 +329,7 @@ END_TEST
 
 XN_SUITE(networks_graph) {
     Suite *s = suite_create("networks_graph");
-    TCase *t = tcase_create("graph");
+    TCase *t = xn_test_case(s, "graph", 0);
     tcase_add_test(t, shapes_are_inferred);
     tcase_add_test(t, ends_are_as_the_user_sees_them);
     tcase_add_test(t, every_op_has_its_name);
@@ -337,6 +337,5 @@ XN_SUITE(networks_graph) {
     tcase_add_test(t, limits_are_kept);
     tcase_add_test(t, all_inputs_together_are_limited);
     tcase_add_test(t, a_graph_keeps_what_it_was_given);
-    suite_add_tcase(s, t);
     return s;
 }

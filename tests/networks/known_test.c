@@ -176,14 +176,12 @@ END_TEST
 
 XN_SUITE(networks_known) {
     Suite *s = suite_create("networks_known");
-    TCase *t = tcase_create("known");
-    tcase_set_timeout(t, 120);
+    TCase *t = xn_test_case(s, "known", 120);
     tcase_add_test(t, bi_real_18);
     tcase_add_test(t, react_net_18);
     tcase_add_test(t, binary_dense_net);
     tcase_add_test(t, quick_net);
     tcase_add_test(t, vgg);
     tcase_add_test(t, cnv);
-    suite_add_tcase(s, t);
     return s;
 }

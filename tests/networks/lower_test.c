@@ -482,8 +482,7 @@ END_TEST
 
 XN_SUITE(networks_lower) {
     Suite *s = suite_create("networks_lower");
-    TCase *t = tcase_create("lower");
-    tcase_set_timeout(t, 60);
+    TCase *t = xn_test_case(s, "lower", 60);
     tcase_add_test(t, parameters_of_too_many_channels_are_refused);
     tcase_add_test(t, rule_by_rule);
     tcase_add_test(t, it_is_the_step_of_a_request);
@@ -496,6 +495,5 @@ XN_SUITE(networks_lower) {
     tcase_add_test(t, a_problem_is_a_network_or_a_convolution);
     tcase_add_test(t, a_network_where_another_was_is_another);
     tcase_add_test(t, every_allocation_failed_in_turn);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -281,12 +281,10 @@ END_TEST
 
 XN_SUITE(networks_random) {
     Suite *s = suite_create("networks_random");
-    TCase *t = tcase_create("networks_random");
-    tcase_set_timeout(t, 300);
+    TCase *t = xn_test_case(s, "networks_random", 300);
     tcase_add_test(t, exact_networks_are_equal);
     tcase_add_test(t, special_values_come_out_the_same);
     tcase_add_test(t, real_networks_are_within_rounding);
     tcase_add_test(t, networks_with_fp16_between_steps_are_within_its_rounding);
-    suite_add_tcase(s, t);
     return s;
 }

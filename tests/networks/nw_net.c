@@ -4,6 +4,7 @@
 #include "xn_program.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -282,13 +283,41 @@ uint64_t nw_chains(void) {
     return text ? strtoull(text, NULL, 10) : 60;
 }
 
-void nw_expect_bits(const nw_net *net, const xn_network *network, uint64_t seed, int64_t batch,
-                    size_t index, float got, float want) {
+float *nw_images(nw_net *net, const xn_network *network, xn_rng *rng, int64_t images) {
+    const size_t elements = (size_t)(images * network->input_elements);
+    float *input = nw_take(net, elements * sizeof *input);
+    for (size_t i = 0; i < elements; i++)
+        input[i] = xn_rng_below(rng, 64) ? xn_rng_float(rng) * 20.0f : -0.0f;
+    if (elements && xn_rng_below(rng, 4) == 0)
+        input[xn_rng_below(rng, elements)] = NAN;
+    return input;
+}
+
+void nw_expect_layers(const nw_subject *s, const nw_net *net, const xn_network *network,
+                      uint64_t seed, const float *input, int64_t images, const float *want,
+                      size_t want_each) {
     const int64_t *dims = net->params.input_shape.dims;
-    ck_assert_msg(!memcmp(&got, &want, sizeof got),
-                  "seed %" PRIu64
-                  ", %dx%dx%d, %d steps, batches of %d: output %zu is %.9g, layer by "
-                  "layer %.9g",
-                  seed, (int)dims[0], (int)dims[1], (int)dims[2], network->step_count, (int)batch,
-                  index, (double)got, (double)want);
+    const size_t each = network->output_bytes / sizeof *want;
+    for (int64_t batch = images; batch > 0; batch = batch / 2) {
+        float *got = nw_run_on(s, network, input, images, batch, 1);
+        for (size_t i = 0; i < each * (size_t)images; i++) {
+            const float *right = &want[i / each * want_each + i % each];
+            ck_assert_msg(!memcmp(&got[i], right, sizeof *right),
+                          "seed %" PRIu64 ", %dx%dx%d, %d steps, batches of %d: output %zu is %.9g,"
+                          " layer by layer %.9g",
+                          seed, (int)dims[0], (int)dims[1], (int)dims[2], network->step_count,
+                          (int)batch, i, (double)got[i], (double)*right);
+        }
+        free(got);
+    }
+}
+
+void nw_count_reads(const xn_network *network, int32_t reads[NW_READS]) {
+    memset(reads, 0, NW_READS * sizeof *reads);
+    for (int n = 0; n < network->step_count; n++) {
+        const xn_step *s = &network->steps[n];
+        reads[s->input]++;
+        if (s->residual != XN_NO_TENSOR)
+            reads[s->residual]++;
+    }
 }

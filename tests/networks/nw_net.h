@@ -70,8 +70,16 @@ float *nw_run_on(const nw_subject *subject, const xn_network *network, const voi
 
 /* Random networks of a suite of steps that backends run as one: 60, or XNORD_TEST_CHAINS. */
 uint64_t nw_chains(void);
-/* Fails where a value of a run in batches is not the bits of the layers' run one by one. */
-void nw_expect_bits(const nw_net *net, const xn_network *network, uint64_t seed, int64_t batch,
-                    size_t index, float got, float want);
+/* Reals with a few -0 and, for a quarter of the networks, a NaN. The net frees them. */
+float *nw_images(nw_net *net, const xn_network *network, xn_rng *rng, int64_t images);
+/* Runs in batches of `images`, half as many, ... and one: fails where a value has not the bits of
+ * `want`, the layers run one by one, of which an image begins with the network's outputs and has
+ * `want_each` values. */
+void nw_expect_layers(const nw_subject *s, const nw_net *net, const xn_network *network,
+                      uint64_t seed, const float *input, int64_t images, const float *want,
+                      size_t want_each);
+/* How many steps read each tensor, as xn_backend.fuses wants it. */
+enum { NW_READS = 64 };
+void nw_count_reads(const xn_network *network, int32_t reads[NW_READS]);
 
 #endif

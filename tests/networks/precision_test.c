@@ -180,8 +180,7 @@ END_TEST
 
 XN_SUITE(networks_precision) {
     Suite *s = suite_create("networks_precision");
-    TCase *t = tcase_create("precision");
-    tcase_set_timeout(t, 120);
+    TCase *t = xn_test_case(s, "precision", 120);
     tcase_add_test(t, the_input_is_not_rounded);
     tcase_add_test(t, the_input_is_not_rounded_in_company);
     tcase_add_test(t, what_lies_between_steps_is_rounded);
@@ -190,6 +189,5 @@ XN_SUITE(networks_precision) {
     tcase_add_test(t, weights_are_rounded_where_values_are);
     tcase_add_test(t, the_network_says_what_was_rounded);
     tcase_add_test(t, the_layout_of_the_input_changes_no_bit);
-    suite_add_tcase(s, t);
     return s;
 }

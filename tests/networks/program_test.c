@@ -451,7 +451,7 @@ END_TEST
 
 XN_SUITE(networks_program) {
     Suite *s = suite_create("networks_program");
-    TCase *t = tcase_create("program");
+    TCase *t = xn_test_case(s, "program", 0);
     tcase_add_test(t, steps_that_contradict_each_other_are_refused);
     tcase_add_test(t, a_backend_without_the_kind_refuses);
     tcase_add_test(t, more_images_than_addresses_are_refused);
@@ -461,6 +461,5 @@ XN_SUITE(networks_program) {
     tcase_add_loop_test(t, a_run_that_is_not_wanted_ends, 0, 2);
     tcase_add_test(t, bits_are_the_same_in_every_layout);
     tcase_add_test(t, sizes_are_of_whole_tensors);
-    suite_add_tcase(s, t);
     return s;
 }

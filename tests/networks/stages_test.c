@@ -48,22 +48,13 @@ static void check_chain(const nw_subject *s, uint64_t seed) {
     nw_net *net = chain(&rng);
     xn_network *network = nw_lower(net);
     const int64_t images = 1 + (int64_t)xn_rng_below(&rng, MOST_IMAGES);
-    const size_t elements = (size_t)(images * network->input_elements);
-    float *input = nw_take(net, elements * sizeof *input);
+    const float *input = nw_images(net, network, &rng, images);
     nw_subject alone = *s;
     xn_error error;
-    for (size_t i = 0; i < elements; i++)
-        input[i] = xn_rng_below(&rng, 64) ? xn_rng_float(&rng) * 20.0f : -0.0f;
-    if (elements && xn_rng_below(&rng, 4) == 0)
-        input[xn_rng_below(&rng, elements)] = NAN;
     ck_assert_int_eq(s->backend->stream_create(s->device, &each, &alone.stream, &error), XN_OK);
     float *want = nw_run_on(&alone, network, input, images, images, 1);
-    for (int64_t batch = images; batch > 0; batch = batch / 2) {
-        float *got = nw_run_on(s, network, input, images, batch, 1);
-        for (size_t i = 0; i < network->output_bytes / sizeof *got * (size_t)images; i++)
-            nw_expect_bits(net, network, seed, batch, i, got[i], want[i]);
-        free(got);
-    }
+    nw_expect_layers(s, net, network, seed, input, images, want,
+                     network->output_bytes / sizeof *want);
     free(want);
     s->backend->stream_free(alone.stream);
     xn_network_free(network);
@@ -107,13 +98,8 @@ START_TEST(chains_are_found) {
         xn_rng rng = {i};
         nw_net *net = nw_text(&rng, cases[i].text);
         xn_network *network = nw_lower(net);
-        int32_t reads[32] = {0};
-        for (int n = 0; n < network->step_count; n++) {
-            const xn_step *s = &network->steps[n];
-            reads[s->input]++;
-            if (s->residual != XN_NO_TENSOR)
-                reads[s->residual]++;
-        }
+        int32_t reads[NW_READS];
+        nw_count_reads(network, reads);
         for (int n = 0, at = 0; n < network->step_count && cases[i].fused[at]; at++) {
             const int fused = b->fuses(&network->steps[n], network->step_count - n, reads);
             ck_assert_msg(fused == cases[i].fused[at], "case %zu, step %d: %d as one", i, n, fused);
@@ -127,10 +113,8 @@ END_TEST
 
 XN_SUITE(networks_stages) {
     Suite *s = suite_create("networks_stages");
-    TCase *t = tcase_create("stages");
-    tcase_set_timeout(t, 300);
+    TCase *t = xn_test_case(s, "stages", 300);
     tcase_add_test(t, a_stage_is_its_layers);
     tcase_add_test(t, chains_are_found);
-    suite_add_tcase(s, t);
     return s;
 }

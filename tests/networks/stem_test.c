@@ -264,12 +264,10 @@ END_TEST
 
 XN_SUITE(networks_stem) {
     Suite *s = suite_create("networks_stem");
-    TCase *t = tcase_create("stem");
-    tcase_set_timeout(t, 300);
+    TCase *t = xn_test_case(s, "stem", 300);
     tcase_add_loop_test(t, stems, 0, 4);
     tcase_add_loop_test(t, company, 0, 4);
     tcase_add_test(t, digits);
     tcase_add_test(t, others_stay);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -45,16 +45,12 @@ static nw_net *net_of(uint64_t seed, bool apart) {
 
 /* Whether the backend runs the strided convolution and the step two behind it as one. */
 static bool is_fused(const xn_backend *b, const xn_network *network) {
-    int32_t reads[64] = {0};
+    int32_t reads[NW_READS];
     int strided = 0;
-    for (int n = 0; n < network->step_count; n++) {
-        const xn_step *s = &network->steps[n];
-        reads[s->input]++;
-        if (s->residual != XN_NO_TENSOR)
-            reads[s->residual]++;
-        if (s->kind == XN_STEP_CONV && s->conv.stride_h == 2)
+    nw_count_reads(network, reads);
+    for (int n = 0; n < network->step_count; n++)
+        if (network->steps[n].kind == XN_STEP_CONV && network->steps[n].conv.stride_h == 2)
             strided = n;
-    }
     for (int n = 0, one; n < network->step_count; n += one) {
         one = b->fuses(&network->steps[n], network->step_count - n, reads);
         if (n <= strided && strided + 2 < n + one)
@@ -68,22 +64,10 @@ static void check_net(const nw_subject *s, uint64_t seed) {
     xn_network *network = nw_lower(net), *apart = nw_lower(net_apart);
     xn_rng rng = {seed + 1};
     const int64_t images = 1 + (int64_t)xn_rng_below(&rng, MOST_IMAGES);
-    const size_t elements = (size_t)(images * network->input_elements);
-    float *input = nw_take(net, elements * sizeof *input);
-    for (size_t i = 0; i < elements; i++)
-        input[i] = xn_rng_below(&rng, 64) ? xn_rng_float(&rng) * 20.0f : -0.0f;
-    if (elements && xn_rng_below(&rng, 4) == 0)
-        input[xn_rng_below(&rng, elements)] = NAN;
+    const float *input = nw_images(net, network, &rng, images);
     float *want = nw_run_on(s, apart, input, images, images, 1);
-    const size_t each = network->output_bytes / sizeof *want;
-    for (int64_t batch = images; batch > 0; batch = batch / 2) {
-        float *got = nw_run_on(s, network, input, images, batch, 1);
-        for (size_t i = 0; i < each * (size_t)images; i++) {
-            const float *wanted = want + i / each * (apart->output_bytes / sizeof *want) + i % each;
-            nw_expect_bits(net, network, seed, batch, i, got[i], *wanted);
-        }
-        free(got);
-    }
+    nw_expect_layers(s, net, network, seed, input, images, want,
+                     apart->output_bytes / sizeof *want);
     free(want);
     xn_network_free(network);
     xn_network_free(apart);
@@ -116,10 +100,8 @@ END_TEST
 
 XN_SUITE(networks_strided) {
     Suite *s = suite_create("networks_strided");
-    TCase *t = tcase_create("strided");
-    tcase_set_timeout(t, 300);
+    TCase *t = xn_test_case(s, "strided", 300);
     tcase_add_test(t, a_strided_layer_is_its_steps);
     tcase_add_test(t, strided_layers_are_found);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -183,11 +183,9 @@ END_TEST
 
 XN_SUITE(cuda_choice) {
     Suite *s = suite_create("cuda_choice");
-    TCase *t = tcase_create("choice");
-    tcase_set_timeout(t, 120);
+    TCase *t = xn_test_case(s, "choice", 120);
     tcase_add_loop_test(t, thresholds_say_every_bit, 0, 8);
     tcase_add_test(t, choices_are_near_the_best);
     tcase_add_test(t, chips_have_a_path_for_every_epilogue);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -44,8 +44,7 @@ END_TEST
 
 XN_SUITE(cuda_pinned) {
     Suite *s = suite_create("cuda_pinned");
-    TCase *t = tcase_create("list");
+    TCase *t = xn_test_case(s, "list", 0);
     tcase_add_test(t, ranges_may_go_while_there_is_no_memory);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -2,6 +2,7 @@
  * programs that are played from graphs against the same without, for other numbers of images, other
  * weights and other memory. Skipped where there is no GPU. */
 #include "backends/bk_run.h"
+#include "cu_memory.h"
 #include "cu_step.h"
 #include "xn_program.h"
 
@@ -14,16 +15,6 @@ extern "C" {
 #include <vector>
 
 enum { STEPS = 1500, NETWORKS = 40, MOST_IMAGES = 5, GUARD = 256 };
-
-#define CUDA(call) ck_assert_msg((call) == cudaSuccess, #call)
-
-/* NULL where there is none. */
-static const bk_target *gpu() {
-    for (int i = 0; i < bk_target_count(); i++)
-        if (!strcmp(xn_backend_all()[i]->name, "cuda"))
-            return bk_target_open(i);
-    return NULL;
-}
 
 /* ---- steps ---- */
 
@@ -58,7 +49,7 @@ struct guarded {
 };
 
 static cu_step_outputs run_on_gpu(const cu_step_case *c, const xn_step *step) {
-    const bk_target *t = gpu();
+    const bk_target *t = bk_target_named("cuda");
     const guarded input(c->input.size()), second(c->second.size()), residual(c->residual.size());
     const guarded reals(xn_step_output_bytes(step) * (size_t)c->images);
     const guarded bits(xn_step_bits_bytes(step) * (size_t)c->images);
@@ -84,7 +75,7 @@ static cu_step_outputs run_on_gpu(const cu_step_case *c, const xn_step *step) {
 }
 
 START_TEST(steps_are_those_of_ref) {
-    for (uint64_t i = 0; gpu() && i < STEPS; i++)
+    for (uint64_t i = 0; bk_target_named("cuda") && i < STEPS; i++)
         cu_step_check(xn_test_seed() + i * 977, run_on_gpu);
 }
 END_TEST
@@ -217,7 +208,7 @@ static void check_twins(uint64_t seed, xn_stream *stream, const bk_target *t) {
 }
 
 START_TEST(graphs_give_what_steps_give) {
-    const bk_target *t = gpu();
+    const bk_target *t = bk_target_named("cuda");
     const xn_stream_options options = {};
     for (uint64_t i = 0; t && i < NETWORKS; i++) {
         xn_stream *stream = NULL; /* of its own: its memory grows */
@@ -249,7 +240,7 @@ static void *work(void *context) {
 
 /* While one captures, others allocate, copy, wait and capture. */
 START_TEST(threads_capture_side_by_side) {
-    const bk_target *t = gpu();
+    const bk_target *t = bk_target_named("cuda");
     worker workers[4];
     for (int i = 0; t && i < 4; i++) {
         workers[i].target = t;
@@ -263,11 +254,9 @@ END_TEST
 
 XN_SUITE(cuda_program) {
     Suite *s = suite_create("cuda_program");
-    TCase *t = tcase_create("cuda_program");
-    tcase_set_timeout(t, 300);
+    TCase *t = xn_test_case(s, "cuda_program", 300);
     tcase_add_test(t, steps_are_those_of_ref);
     tcase_add_test(t, graphs_give_what_steps_give);
     tcase_add_test(t, threads_capture_side_by_side);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -564,14 +564,12 @@ END_TEST
 
 XN_SUITE(cuda_steps) {
     Suite *s = suite_create("cuda_steps");
-    TCase *t = tcase_create("cuda_steps");
-    tcase_set_timeout(t, 60);
+    TCase *t = xn_test_case(s, "cuda_steps", 60);
     tcase_add_test(t, steps_are_those_of_ref);
     tcase_add_test(t, softmax_takes_all_channels);
     tcase_add_test(t, networks_are_those_of_ref);
     tcase_add_test(t, every_step_has_a_path);
     tcase_add_test(t, graphs_are_known_by_all_that_their_addresses_follow_from);
     tcase_add_test(t, graphs_are_few);
-    suite_add_tcase(s, t);
     return s;
 }

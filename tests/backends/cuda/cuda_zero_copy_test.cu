@@ -96,14 +96,6 @@ END_TEST
 
 /* ---- batches ---- */
 
-/* NULL where there is none. */
-static const bk_target *gpu() {
-    for (int i = 0; i < bk_target_count(); i++)
-        if (!strcmp(xn_backend_all()[i]->name, "cuda"))
-            return bk_target_open(i);
-    return NULL;
-}
-
 /* An item's memory: pinned or not, between guards, aligned to no more than `unit` bytes. */
 struct place {
     enum { GUARD = 64, POISON = 0x5a };
@@ -246,7 +238,7 @@ static bool check_batch(const bk_target *t, xn_rng *rng, const fixture *f, int *
 
 START_TEST(batches_are_those_of_ref) {
     enum { PROGRAMS = 60, BATCHES = 12, SMALL_BATCHES = 4 * XN_CUDA_GRAPH_MEETINGS };
-    const bk_target *t = gpu();
+    const bk_target *t = bk_target_named("cuda");
     xn_rng rng = {xn_test_seed()};
     int by_kernels = 0, by_copies = 0, looks[2] = {0, 0};
     for (int i = 0; t && i < PROGRAMS; i++) {
@@ -267,11 +259,9 @@ END_TEST
 
 XN_SUITE(cuda_zero_copy) {
     Suite *s = suite_create("cuda_zero_copy");
-    TCase *t = tcase_create("cuda_zero_copy");
-    tcase_set_timeout(t, 300);
+    TCase *t = xn_test_case(s, "cuda_zero_copy", 300);
     tcase_add_test(t, pieces_cover_the_items);
     tcase_add_test(t, pinned_ranges_are_those_of_a_map);
     tcase_add_test(t, batches_are_those_of_ref);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -3,6 +3,7 @@
  * kernel gives with the plain epilogue, by one operation of fp32 after the other (xn_epilogue.h),
  * and is compared bit by bit. Launchers are called as a plan would, on guarded memory. */
 #include "backends/bk_run.h"
+#include "cu_memory.h"
 #include "kernels.h"
 #include "layout.h"
 #include "xn_cuda.h"
@@ -13,38 +14,14 @@
 
 enum { GUARD = 256, POISON = 0xa5 };
 
-#define CUDA(call) ck_assert_msg((call) == cudaSuccess, #call)
-
 /* ---- memory ---- */
-
-/* Device memory that the test owns until the end of a case. */
-struct device_memory {
-    std::vector<void *> all;
-
-    void *room(size_t bytes) {
-        void *memory = NULL;
-        CUDA(cudaMalloc(&memory, bytes + 16));
-        all.push_back(memory);
-        return memory;
-    }
-    template <typename T>
-    T *copy(const std::vector<T> &from) {
-        T *memory = (T *)room(from.size() * sizeof(T));
-        CUDA(cudaMemcpy(memory, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
-        return memory;
-    }
-    ~device_memory() {
-        for (void *memory : all)
-            cudaFree(memory);
-    }
-};
 
 /* An output between guards, in memory that is kept from one to the next. */
 struct guarded {
     unsigned char *memory;
     size_t bytes;
 
-    void reserve(device_memory *device, size_t most) {
+    void reserve(cu_memory *device, size_t most) {
         memory = (unsigned char *)device->room(GUARD + most + GUARD);
     }
     void reset(size_t count) {
@@ -74,7 +51,7 @@ static const char *const path_names[PATHS] = {"direct", "implicit_gemm", "real",
 struct problem {
     bk_problem p;
     const xn_device *device;
-    device_memory memory;
+    cu_memory memory;
     /* per output channel, and per output; on both sides */
     std::vector<float> shift, slope;
     std::vector<float> residual;
@@ -400,13 +377,6 @@ static const shape shapes[] = {
     {1, 64, 16, 16, 64, 1, 1, 1}, {4, 32, 32, 32, 96, 2, 3, 1}, {6, 16, 40, 40, 130, 1, 3, 1},
 };
 
-static const bk_target *cuda_target() {
-    for (int i = 0; i < bk_target_count(); i++)
-        if (!strcmp(xn_backend_all()[i]->name, "cuda"))
-            return bk_target_open(i);
-    return NULL;
-}
-
 static bk_case case_of(const shape &s, xn_mode mode, xn_scaling scaling, xn_precision precision) {
     bk_case c = bk_case_default();
     c.images = s.images;
@@ -427,7 +397,7 @@ static bk_case case_of(const shape &s, xn_mode mode, xn_scaling scaling, xn_prec
 }
 
 START_TEST(whole_epilogue) {
-    const bk_target *target = cuda_target();
+    const bk_target *target = bk_target_named("cuda");
     if (!target)
         return;
     for (const shape &s : shapes) {
@@ -449,9 +419,7 @@ END_TEST
 
 XN_SUITE(cuda_epilogue) {
     Suite *s = suite_create("cuda_epilogue");
-    TCase *t = tcase_create("epilogue");
-    tcase_set_timeout(t, 600);
+    TCase *t = xn_test_case(s, "epilogue", 600);
     tcase_add_test(t, whole_epilogue);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -3,6 +3,7 @@
  * The geometries are the integer cases of the table and random ones. Dots come from ref; the rest
  * of the epilogue is of numbers that fp32 holds exactly, so all is compared bit by bit. */
 #include "backends/bk_run.h"
+#include "cu_memory.h"
 #include "xn_cuda.h"
 
 #include <math.h>
@@ -11,8 +12,6 @@
 #include <vector>
 
 enum { GUARD = 256, POISON = 0xa5, USUAL_RANDOM = 150, MOST_PATHS = 32 };
-
-#define CUDA(call) ck_assert_msg((call) == cudaSuccess, #call)
 
 /* What an epilogue has; scale: with the bias; shift: bits are of y + shift. And where reals are
  * parts of tensors: whole vectors of them, or any. */
@@ -62,13 +61,6 @@ struct packed_problem {
 
 static int64_t runs[MOST_PATHS];
 static xn_stream *streams[MOST_PATHS]; /* held to a path each; NULL: the device has not that path */
-
-static const bk_target *cuda_target() {
-    for (int i = 0; i < bk_target_count(); i++)
-        if (!strcmp(xn_backend_all()[i]->name, "cuda"))
-            return bk_target_open(i);
-    return NULL;
-}
 
 static void open_streams(const bk_target *target) {
     for (int i = 0; xn_cuda_path_at(i); i++) {
@@ -473,7 +465,7 @@ static void report(bool complete) {
 }
 
 START_TEST(table) {
-    const bk_target *target = cuda_target();
+    const bk_target *target = bk_target_named("cuda");
     if (!target)
         return;
     table_walk walk = {target, 0};
@@ -486,7 +478,7 @@ START_TEST(table) {
 END_TEST
 
 START_TEST(random_problems) {
-    const bk_target *target = cuda_target();
+    const bk_target *target = bk_target_named("cuda");
     const char *text = getenv("XNORD_TEST_RANDOM");
     const int count = text ? atoi(text) : USUAL_RANDOM;
     if (!target)
@@ -509,10 +501,8 @@ END_TEST
 
 XN_SUITE(cuda_packed) {
     Suite *s = suite_create("cuda_packed");
-    TCase *t = tcase_create("packed");
-    tcase_set_timeout(t, 600);
+    TCase *t = xn_test_case(s, "packed", 600);
     tcase_add_test(t, table);
     tcase_add_test(t, random_problems);
-    suite_add_tcase(s, t);
     return s;
 }

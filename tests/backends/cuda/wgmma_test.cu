@@ -4,6 +4,7 @@
  * stored as fp32 or fp16, and the bits of y + shift. Whether the plain outputs are right is for the
  * case table. */
 #include "backends/bk_run.h"
+#include "cu_memory.h"
 #include "filter_stationary.h"
 #include "packing.h"
 #include "warp_specialised.h"
@@ -13,8 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <vector>
-
-#define CUDA(call) ck_assert_msg((call) == cudaSuccess, #call)
 
 enum { MULTIPROCESSORS = 20 }; /* few, so that a block has several tiles */
 
@@ -43,29 +42,7 @@ static const epilogue epilogues[] = {
     {true, true, false, false, XN_FP16},  {true, false, true, true, XN_FP16},
 };
 
-/* ---- device memory ---- */
-
-struct arena {
-    std::vector<void *> memory;
-
-    void *bytes(size_t count) {
-        void *at = NULL;
-        CUDA(cudaMalloc(&at, count));
-        CUDA(cudaMemset(at, 0xff, count));
-        memory.push_back(at);
-        return at;
-    }
-    template <typename T>
-    T *of(const std::vector<T> &values) {
-        T *at = (T *)bytes(values.size() * sizeof(T));
-        CUDA(cudaMemcpy(at, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-        return at;
-    }
-    ~arena() {
-        for (void *at : memory)
-            (void)cudaFree(at);
-    }
-};
+/* ---- filters ---- */
 
 /* Filters as layout.h has them for either kernel. */
 static std::vector<uint32_t> filters_of(const xn_weights *w, bool specialised) {
@@ -116,7 +93,7 @@ struct outputs {
 
 struct setting {
     const bk_problem *p;
-    arena *memory;
+    cu_memory *memory;
     const void *input;
     const float *residual;             /* on the host */
     const float *alpha, *bias, *shift; /* on the device */
@@ -146,16 +123,16 @@ static xn_epilogue what_of(const epilogue &e, bool k) {
 
 /* Packs the input in the kernel's layout and launches it. */
 static cudaError_t launch(const setting &s, const xn_conv &c, bool specialised,
-                          const xn_epilogue_args &out, cuts *cut, arena *memory) {
+                          const xn_epilogue_args &out, cuts *cut, cu_memory *memory) {
     const int64_t images = s.p->images;
     const xn_cuda_padded l = xn_cuda_padded_of(&c);
     const size_t plane = specialised ? (size_t)l.plane : (size_t)c.height * (size_t)c.width;
     const size_t pixels = (size_t)images * (size_t)c.groups * plane;
-    uint32_t *bits = (uint32_t *)memory->bytes(
+    uint32_t *bits = (uint32_t *)memory->room(
         pixels *
         (specialised ? 16 * (size_t)l.units : 4 * (size_t)xn_packed_words(c.group_channels)));
-    int32_t *counts = specialised ? (int32_t *)memory->bytes(pixels * 4) : NULL;
-    float *means = c.epilogue.k ? (float *)memory->bytes(pixels * 4) : NULL;
+    int32_t *counts = specialised ? (int32_t *)memory->room(pixels * 4) : NULL;
+    float *means = c.epilogue.k ? (float *)memory->room(pixels * 4) : NULL;
     cudaError_t e = xn_cuda_pack_launch(&c, images, MULTIPROCESSORS, s.input, bits, counts, means,
                                         specialised ? XN_CUDA_AS_PADDED : XN_CUDA_PLAIN, false, 0);
     if (e != cudaSuccess)
@@ -191,23 +168,23 @@ static outputs run(const setting &s, const epilogue &e, bool k, bool specialised
                       : xn_cuda_stationary_plan(&c, s.p->images, MULTIPROCESSORS, false,
                                                 &cut[0].stationary.shape)))
         return out;
-    arena memory;
+    cu_memory memory;
     std::vector<__half> halves(fp16 ? count : 0);
     xn_epilogue_args args = {};
     args.factor = s.alpha;
     args.bias = s.bias;
     args.shift = s.shift;
     if (real)
-        args.output = memory.bytes(count * (fp16 ? 2 : 4));
+        args.output = memory.room(count * (fp16 ? 2 : 4));
     if (e.bits)
-        args.bits = (uint32_t *)memory.bytes(words * 4);
+        args.bits = (uint32_t *)memory.room(words * 4);
     if (e.residual && fp16) {
         for (size_t i = 0; i < count; i++)
             halves[i] = __float2half_rn(s.residual[i]);
-        args.residual = memory.of(halves);
+        args.residual = memory.copy(halves);
         args.residual_fp16 = true;
     } else if (e.residual) {
-        args.residual = memory.of(std::vector<float>(s.residual, s.residual + count));
+        args.residual = memory.copy(std::vector<float>(s.residual, s.residual + count));
     }
     CUDA(launch(s, c, specialised, args, &cut[0], &memory));
     CUDA(cudaDeviceSynchronize());
@@ -299,7 +276,7 @@ static bk_case case_of(const shape &s, bk_fill fill) {
 static int check(const shape &sh, bk_fill fill) {
     const bk_case c = case_of(sh, fill);
     bk_problem p;
-    arena memory;
+    cu_memory memory;
     bk_problem_make(&c, &p);
     const size_t count = (size_t)p.images * (size_t)xn_conv_output_elements(&p.conv);
     const size_t filters = (size_t)p.conv.out_channels;
@@ -310,14 +287,14 @@ static int check(const shape &sh, bk_fill fill) {
     setting s = {};
     s.p = &p;
     s.residual = residual.data();
-    s.input =
-        memory.of(std::vector<float>(p.real, p.real + p.images * xn_conv_input_elements(&p.conv)));
-    s.alpha = memory.of(std::vector<float>(p.weights->alpha, p.weights->alpha + filters));
-    s.bias = memory.of(std::vector<float>(p.weights->bias, p.weights->bias + filters));
-    s.shift = memory.of(shift);
-    s.filters[0] = memory.of(filters_of(p.weights, false));
-    s.filters[1] = memory.of(filters_of(p.weights, true));
-    s.prefix = memory.of(prefix_of(p.weights));
+    s.input = memory.copy(
+        std::vector<float>(p.real, p.real + p.images * xn_conv_input_elements(&p.conv)));
+    s.alpha = memory.copy(std::vector<float>(p.weights->alpha, p.weights->alpha + filters));
+    s.bias = memory.copy(std::vector<float>(p.weights->bias, p.weights->bias + filters));
+    s.shift = memory.copy(shift);
+    s.filters[0] = memory.copy(filters_of(p.weights, false));
+    s.filters[1] = memory.copy(filters_of(p.weights, true));
+    s.prefix = memory.copy(prefix_of(p.weights));
     int runs = 0;
     for (int k = 0; k < 2; k++) {
         const epilogue plain = {false, false, false, false, XN_FP32};
@@ -340,10 +317,7 @@ static int check(const shape &sh, bk_fill fill) {
 START_TEST(every_epilogue) {
     bool usable = false;
     int runs = 0;
-    const bk_target *target = NULL;
-    for (int i = 0; i < bk_target_count() && !target; i++)
-        if (!strcmp(xn_backend_all()[i]->name, "cuda"))
-            target = bk_target_open(i);
+    const bk_target *target = bk_target_named("cuda");
     if (!target)
         return;
     CUDA(xn_cuda_stationary_load(&usable));
@@ -359,9 +333,7 @@ END_TEST
 
 XN_SUITE(cuda_wgmma) {
     Suite *s = suite_create("cuda_wgmma");
-    TCase *t = tcase_create("epilogues");
-    tcase_set_timeout(t, 600);
+    TCase *t = xn_test_case(s, "epilogues", 600);
     tcase_add_test(t, every_epilogue);
-    suite_add_tcase(s, t);
     return s;
 }

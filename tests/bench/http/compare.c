@@ -146,10 +146,9 @@ typedef struct work {
 } work;
 
 static const work works[] = {
-    {"bits", bench_ways},         {"shm", bench_ways},
-    {"infer", bench_ways},        {"network", bench_network},
-    {"devices", bench_devices},   {"cache-4k", bench_cache},
-    {"cache-layer", bench_cache}, {"cache-network", bench_cache},
+    {"bits", bench_ways},           {"shm", bench_ways},       {"network", bench_network},
+    {"devices", bench_devices},     {"cache-4k", bench_cache}, {"cache-layer", bench_cache},
+    {"cache-network", bench_cache},
 };
 
 static const work *work_named(const char *name) {
@@ -160,7 +159,7 @@ static const work *work_named(const char *name) {
 }
 
 int bench_compare(const bench_options *o) {
-    const char *list = o->workloads ? o->workloads : "bits shm infer";
+    const char *list = o->workloads ? o->workloads : "bits shm";
     char word[32];
     xn_report report;
     double failures = 0;

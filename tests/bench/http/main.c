@@ -50,7 +50,7 @@ static const xn_option options[] = {
     {"daemon-cpus", XN_OPTION_TEXT, &o.daemon_cpus, "0,1", "cores of the daemon"},
     {"sides", XN_OPTION_TEXT, &o.sides, "LIST", "wrk: of square images (\"32 128 512\")"},
     {"workloads", XN_OPTION_TEXT, &o.workloads, "LIST",
-     "overload, load: 4k 64k layer slow heavy; compare: bits shm infer network devices cache-4k "
+     "overload, load: 4k 64k layer slow heavy; compare: bits shm network devices cache-4k "
      "cache-layer cache-network"},
     {"hits", XN_OPTION_TEXT, &o.hits, "LIST",
      "cache-...: percent of requests that came before (\"0 10 50 90 100\")"},

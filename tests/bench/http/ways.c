@@ -1,8 +1,8 @@
 /* ways.c: works of `bench-http compare`: the same one sent in another way: "bits": a layer with
- * floats and with packed bits in and out; "shm": an image in the body and in system shared memory;
- * "infer": a small one to /conv and as an inference request. Both against one daemon. Each
- * connection has its own range of shared memory, as clients do that want their answers; it fills
- * and reads it by itself: that is not in the times, nor is making a body. */
+ * floats and with packed bits in and out; "shm": an image in the body and in system shared memory.
+ * Both against one daemon. Each connection has its own range of shared memory, as clients do that
+ * want their answers; it fills and reads it by itself: that is not in the times, nor is making a
+ * body. */
 #include "compare.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 enum { CHANNELS = 64, SIDE = 56, PIXELS = SIDE * SIDE, IMAGE = 512 };
 enum { FLOATS = CHANNELS * PIXELS * 4, BITS = CHANNELS / 8 * PIXELS };
-enum { IMAGE_BYTES = IMAGE * IMAGE * 4, SMALL_BYTES = 32 * 32 * 4, WAYS = 2, CONNECTIONS = 32 };
+enum { IMAGE_BYTES = IMAGE * IMAGE * 4, WAYS = 2, CONNECTIONS = 32 };
 enum { REGION_BYTES = CONNECTIONS * IMAGE_BYTES };
 
 /* A request: its JSON and the values behind it. */
@@ -113,10 +113,6 @@ static void check_layer(const ol_message *messages, const struct sockaddr_in *se
         xn_bench_fail("xnord", "the bits are not the signs of the floats");
 }
 
-static void check_nothing(const ol_message *messages, const struct sockaddr_in *server) {
-    (void)messages, (void)server;
-}
-
 /* ---- works ---- */
 
 static const pair pairs[] = {
@@ -135,17 +131,6 @@ static const pair pairs[] = {
       {"shared memory", "/v2/models/image/infer",
        INFER(TENSOR("input", "512", REGION("in")), REGION("out")), 0, 0}},
      check_image},
-    {"infer",
-     "an image of 32x32",
-     0.9,
-     {{"/conv", "/conv",
-       "{\"input\": {\"shape\": [1, 1, 32, 32], \"datatype\": \"FP32\", \"parameters\": "
-       "{\"binary_data_size\": 4096}}, \"weights\": \"image\", \"padding\": 1}",
-       SMALL_BYTES, SMALL_BYTES},
-      {"/infer", "/v2/models/image/infer",
-       INFER(TENSOR("input", "32", "\"binary_data_size\": 4096"), "\"binary_data\": true"),
-       SMALL_BYTES, SMALL_BYTES}},
-     check_nothing},
 };
 
 double bench_ways(const bench_options *o, xn_report *report, const char *name) {

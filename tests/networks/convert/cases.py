@@ -1,6 +1,6 @@
 """The networks that are built, converted, served and compared: one row each."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Callable
@@ -19,139 +19,58 @@ Save = Callable[[nn.Module, Path], None]
 @dataclass(frozen=True)
 class Case:
     name: str
-    family: str
     make: Callable[[], nn.Module]
     save: Save
     file: str
-    shape: tuple[int, int, int]
-    options: tuple[str, ...] = ()
+    side: int
+    family: str = ""  # the name, where nothing else is said
+    channels: int = 3
     softmax: bool = False  # the model's last layer, unless --logits
     unit: bool = False  # images are of 0 to 1
-    exact: bool = True  # has an exact variant
-    variants: tuple[str, ...] = field(default=("exact", "random"))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.channels, self.side, self.side
 
 
 def plain(prefix: str = "") -> Save:
     return partial(save.torch_file, wrapped=False, prefix=prefix)
 
 
+def dense(depth: str, width: int, of: str, how: Save, file: str) -> Case:
+    def make() -> nn.Module:
+        return d.DenseNet(depth, width, CLASSES, of == "larq")
+
+    family = f"binarydensenet{depth}"
+    return Case(f"densenet{depth} {of}", make, how, file, 64, family, softmax=of == "larq")
+
+
+def keras(name: str, make: Callable[..., nn.Module]) -> Case:
+    return Case(name, lambda: make(16, CLASSES), save.keras_net, "a.h5", 64, softmax=True)
+
+
 WRAPPED: Save = partial(save.torch_file, wrapped=True)
+FOUR = (4, 4, 4, 4)
 
 CASES = [
-    Case(
-        "xnor-alexnet",
-        "xnor-alexnet",
-        lambda: d.XnorAlexNet(8, CLASSES, 2),
-        plain(),
-        "a.pth",
-        (3, 95, 95),
-    ),
-    Case("alexnet", "alexnet", lambda: d.AlexNet(8, CLASSES, 2), WRAPPED, "a.pth.tar", (3, 99, 99)),
-    Case("nin", "nin", lambda: d.Nin(4, CLASSES), WRAPPED, "a.pth.tar", (3, 32, 32)),
-    Case(
-        "birealnet18",
-        "birealnet18",
-        lambda: d.BiRealNet((4, 4, 4, 4), 16, CLASSES),
-        WRAPPED,
-        "a.pth.tar",
-        (3, 64, 64),
-    ),
-    Case(
-        "birealnet34",
-        "birealnet34",
-        lambda: d.BiRealNet((6, 8, 12, 6), 8, CLASSES),
-        WRAPPED,
-        "a.pth.tar",
-        (3, 64, 64),
-    ),
-    Case(
-        "reactnet18",
-        "reactnet18",
-        lambda: d.BiRealNet((4, 4, 4, 4), 16, CLASSES, moves=True),
-        plain(),
-        "a.pth",
-        (3, 64, 64),
-    ),
-    Case(
-        "reactnet-a",
-        "reactnet-a",
-        lambda: d.ReActNetA(8, CLASSES),
-        WRAPPED,
-        "a.pth.tar",
-        (3, 64, 64),
-    ),
-    Case(
-        "densenet28 bitorch",
-        "binarydensenet28",
-        lambda: d.DenseNet("28", 16, CLASSES, False),
-        plain("_model."),
-        "a.pth",
-        (3, 64, 64),
-    ),
-    Case(
-        "densenet37 mxnet",
-        "binarydensenet37",
-        lambda: d.DenseNet("37", 8, CLASSES, False),
-        save.mxnet_file,
-        "a.params",
-        (3, 64, 64),
-    ),
-    Case(
-        "densenet37d bitorch",
-        "binarydensenet37-dilated",
-        lambda: d.DenseNet("37-dilated", 8, CLASSES, False),
-        plain(),
-        "a.pth",
-        (3, 64, 64),
-    ),
-    Case(
-        "densenet28 larq",
-        "binarydensenet28",
-        lambda: d.DenseNet("28", 16, CLASSES, True),
-        save.keras_densenet,
-        "a.h5",
-        (3, 64, 64),
-        softmax=True,
-    ),
-    Case(
-        "densenet37d larq",
-        "binarydensenet37-dilated",
-        lambda: d.DenseNet("37-dilated", 8, CLASSES, True),
-        save.keras_densenet,
-        "a.h5",
-        (3, 64, 64),
-        softmax=True,
-    ),
-    Case(
-        "quicknet",
-        "quicknet",
-        lambda: d.QuickNet(16, CLASSES),
-        save.keras_net,
-        "a.h5",
-        (3, 64, 64),
-        softmax=True,
-    ),
-    Case(
-        "meliusnet22",
-        "meliusnet22",
-        lambda: d.MeliusNet(16, CLASSES),
-        save.keras_net,
-        "a.h5",
-        (3, 64, 64),
-        softmax=True,
-    ),
-    Case(
-        "real-to-binary",
-        "real-to-binary",
-        lambda: d.RealToBinary(16, CLASSES),
-        save.keras_net,
-        "a.h5",
-        (3, 64, 64),
-        softmax=True,
-    ),
-    Case("vgg-cifar10", "vgg-cifar10", lambda: d.Vgg(16, CLASSES), plain(), "a.pth", (3, 32, 32)),
-    Case("cnv", "cnv", lambda: d.Cnv(16, CLASSES), plain(), "a.tar", (3, 32, 32), unit=True),
-    Case("lfc", "lfc", lambda: d.Lfc(128, CLASSES), plain(), "a.tar", (1, 28, 28), unit=True),
+    Case("xnor-alexnet", lambda: d.XnorAlexNet(8, CLASSES, 2), plain(), "a.pth", 95),
+    Case("alexnet", lambda: d.AlexNet(8, CLASSES, 2), WRAPPED, "a.pth.tar", 99),
+    Case("nin", lambda: d.Nin(4, CLASSES), WRAPPED, "a.pth.tar", 32),
+    Case("birealnet18", lambda: d.BiRealNet(FOUR, 16, CLASSES), WRAPPED, "a.pth.tar", 64),
+    Case("birealnet34", lambda: d.BiRealNet((6, 8, 12, 6), 8, CLASSES), WRAPPED, "a.pth.tar", 64),
+    Case("reactnet18", lambda: d.BiRealNet(FOUR, 16, CLASSES, moves=True), plain(), "a.pth", 64),
+    Case("reactnet-a", lambda: d.ReActNetA(8, CLASSES), WRAPPED, "a.pth.tar", 64),
+    dense("28", 16, "bitorch", plain("_model."), "a.pth"),
+    dense("37", 8, "mxnet", save.mxnet_file, "a.params"),
+    dense("37-dilated", 8, "bitorch", plain(), "a.pth"),
+    dense("28", 16, "larq", save.keras_densenet, "a.h5"),
+    dense("37-dilated", 8, "larq", save.keras_densenet, "a.h5"),
+    keras("quicknet", d.QuickNet),
+    keras("meliusnet22", d.MeliusNet),
+    keras("real-to-binary", d.RealToBinary),
+    Case("vgg-cifar10", lambda: d.Vgg(16, CLASSES), plain(), "a.pth", 32),
+    Case("cnv", lambda: d.Cnv(16, CLASSES), plain(), "a.tar", 32, unit=True),
+    Case("lfc", lambda: d.Lfc(128, CLASSES), plain(), "a.tar", 28, channels=1, unit=True),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Optional
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "deploy/convert")]
@@ -21,6 +21,17 @@ from xnord_convert.preprocess import Preprocessing  # noqa: E402
 from xnord_convert.run_folder import Folder  # noqa: E402
 
 onnxruntime.set_default_logger_severity(3)
+
+
+def nodes(text: str) -> list[onnx.NodeProto]:
+    """Of a graph in ONNX' own text: "s = Sign(x); odd: y = Conv<pads=[1, 1, 1, 1]>(s, w)", where a
+    name may stand in front of a node."""
+    found = []
+    for line in filter(None, map(str.strip, text.split(";"))):
+        name, _, node = line.rpartition(": ")
+        found.append(parser.parse_node(node))
+        found[-1].name = name
+    return found
 
 
 class Case(unittest.TestCase):
@@ -42,11 +53,9 @@ class Case(unittest.TestCase):
 class Graphs(Case):
     """Small graphs beside onnxruntime; x is [N, 4, 6, 5] where nothing else is said."""
 
-    def graph(
-        self, nodes: list[onnx.NodeProto], shape: tuple[int, ...] = (4, 6, 5), **constants: Any
-    ) -> Path:
+    def graph(self, text: str, shape: tuple[int, ...] = (4, 6, 5), **constants: Any) -> Path:
         graph = helper.make_graph(
-            nodes,
+            nodes(text),
             "g",
             [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *shape])],
             [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
@@ -61,13 +70,13 @@ class Graphs(Case):
 
     def both(
         self,
-        nodes: list[onnx.NodeProto],
+        text: str,
         shape: tuple[int, ...] = (4, 6, 5),
         images: Optional[np.ndarray] = None,
         **constants: Any,
     ) -> list[dict[str, Any]]:
         """Asserts that both give the same; the layers."""
-        path = self.graph(nodes, shape, **constants)
+        path = self.graph(text, shape, **constants)
         if images is None:
             images = self.random.integers(-4, 5, (3, *shape)).astype("f4") / 4
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

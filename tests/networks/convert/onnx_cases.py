@@ -14,6 +14,7 @@ import parameters
 import torch
 from cases import CASES, Case, images, model
 from definitions import sign
+from graphs import nodes
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
@@ -99,48 +100,31 @@ def qonnx_model(net: Small) -> onnx.ModelProto:
     constants = weights | {name: np.array(value, "f4") for name, value in scalars.items()}
     constants["flat"] = np.array([0, -1], np.int64)
 
-    def custom(op: str, inputs: list[str], output: str, **attributes: object) -> onnx.NodeProto:
-        return helper.make_node(
-            op,
-            inputs,
-            [output],
-            name=f"{op}_{output}",
-            domain="qonnx.custom_op.general",
-            **attributes,
+    def norm(name: str) -> str:
+        return ", ".join(
+            f"{name}.{part}" for part in ("weight", "bias", "running_mean", "running_var")
         )
 
-    def plain(op: str, inputs: list[str], output: str, **attributes: object) -> onnx.NodeProto:
-        return helper.make_node(op, inputs, [output], name=f"{op}_{output}", **attributes)
-
-    def norm(name: str) -> list[str]:
-        return [f"{name}.{part}" for part in ("weight", "bias", "running_mean", "running_var")]
-
-    nodes = [
-        custom(
-            "Quant",
-            ["image", "sixteenth", "zero", "four"],
-            "q",
-            signed=1,
-            narrow=0,
-            rounding_mode="ROUND",
-        ),
-        custom("BipolarQuant", ["conv1.weight", "quarter"], "w1"),
-        plain("Conv", ["q", "w1"], "c1", kernel_shape=[3, 3]),
-        plain("BatchNormalization", ["c1", *norm("bn1")], "n1", epsilon=1e-4),
-        custom("BipolarQuant", ["n1", "half"], "s1"),
-        custom("BipolarQuant", ["conv2.weight", "one"], "w2"),
-        plain("Conv", ["s1", "w2"], "c2", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-        plain("BatchNormalization", ["c2", *norm("bn2")], "n2", epsilon=1e-5),
-        custom("BipolarQuant", ["n2", "one"], "s2"),
-        plain("MaxPool", ["s2"], "p", kernel_shape=[2, 2], strides=[2, 2]),
-        plain("Reshape", ["p", "flat"], "f"),
-        custom("BipolarQuant", ["dense.weight", "one"], "w3"),
-        plain("Gemm", ["f", "w3"], "d", transB=1),
-        plain("Mul", ["d", "eighth"], "m"),
-        plain("Sub", ["m", "half"], "logits"),
-    ]
+    own = "qonnx.custom_op.general"
+    made = nodes(
+        f'q = {own}.Quant<signed=1, narrow=0, rounding_mode="ROUND">(image, sixteenth, zero, four);'
+        f"w1 = {own}.BipolarQuant(conv1.weight, quarter);"
+        "c1 = Conv<kernel_shape=[3, 3]>(q, w1);"
+        f"n1 = BatchNormalization<epsilon=1e-4>(c1, {norm('bn1')});"
+        f"s1 = {own}.BipolarQuant(n1, half);"
+        f"w2 = {own}.BipolarQuant(conv2.weight, one);"
+        "c2 = Conv<kernel_shape=[3, 3], pads=[1, 1, 1, 1]>(s1, w2);"
+        f"n2 = BatchNormalization<epsilon=1e-5>(c2, {norm('bn2')});"
+        f"s2 = {own}.BipolarQuant(n2, one);"
+        "p = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(s2);"
+        "f = Reshape(p, flat);"
+        f"w3 = {own}.BipolarQuant(dense.weight, one);"
+        "d = Gemm<transB=1>(f, w3);"
+        "m = Mul(d, eighth);"
+        "logits = Sub(m, half)"
+    )
     graph = helper.make_graph(
-        nodes,
+        made,
         "small",
         [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, 14, 14])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", 10])],

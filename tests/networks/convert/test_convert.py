@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from definitions import BiRealNet, same
 from graphs import ROOT, Case, Graphs
-from onnx import TensorProto, helper
 from xnord_convert import ConvertError, bits, checkpoint, cli, folder, numbers
 from xnord_convert.network import Network
 from xnord_convert.onnx_file import convert
@@ -230,23 +229,9 @@ class CommandLine(Case):
 
     def test_configuration(self) -> None:
         (self.path / "labels").write_text("a\nb\n")
-        status = self.convert(
-            "--family",
-            "birealnet18",
-            str(self.bireal()),
-            "--name",
-            "bi-real",
-            "--labels",
-            str(self.path / "labels"),
-            "--input-datatype",
-            "UINT8",
-            "--layout",
-            "NHWC",
-            "--max-batch-size",
-            "64",
-            "--precision",
-            "fp16",
-        )
+        options = "--name bi-real --input-datatype UINT8 --layout NHWC --max-batch-size 64"
+        arguments = [*options.split(), "--precision", "fp16", "--labels", str(self.path / "labels")]
+        status = self.convert("--family", "birealnet18", str(self.bireal()), *arguments)
         self.assertEqual(status, 0)
         config = json.loads((self.path / "m/config.json").read_text())
         self.assertEqual(config["name"], "bi-real")
@@ -298,37 +283,25 @@ class CommandLine(Case):
 class Onnx(Graphs):
     def test_convolutions(self) -> None:
         for attributes in (
-            {},
-            {"strides": [2, 1], "pads": [1, 0, 2, 1]},
-            {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
-            {"dilations": [2, 1]},
+            "",
+            "<strides=[2, 1], pads=[1, 0, 2, 1]>",
+            '<auto_pad="SAME_UPPER", strides=[2, 2]>',
+            "<dilations=[2, 1]>",
         ):
-            node = helper.make_node("Conv", ["x", "w", "b"], ["y"], **attributes)
-            layers = self.both([node], w=self.weight(6, 4, 3, 3), b=self.weight(6))
+            constants = {"w": self.weight(6, 4, 3, 3), "b": self.weight(6)}
+            layers = self.both(f"y = Conv{attributes}(x, w, b)", **constants)
             self.assertEqual(self.ops(layers), ["conv float"])
-        node = helper.make_node("Conv", ["x", "w"], ["y"], group=2)
-        self.both([node], w=self.weight(6, 2, 3, 3))
+        self.both("y = Conv<group=2>(x, w)", w=self.weight(6, 2, 3, 3))
 
     def test_binary_convolutions(self) -> None:
-        comparisons = {
-            "GreaterOrEqual": (1, -1),
-            "Greater": (1, -1),
-            "Less": (-1, 1),
-            "LessOrEqual": (-1, 1),
-        }
         scale = np.abs(self.weight(8, 1, 1, 1)) + 0.1
-        for op, (yes, no) in comparisons.items():
-            nodes = [
-                helper.make_node(op, ["x", "zero"], ["c"]),
-                helper.make_node("Where", ["c", "yes", "no"], ["s"]),
-                helper.make_node("Conv", ["s", "w"], ["y"], pads=[1, 1, 1, 1]),
-            ]
+        for op, yes in (("GreaterOrEqual", 1), ("Greater", 1), ("Less", -1), ("LessOrEqual", -1)):
             with self.subTest(op):
                 layers = self.both(
-                    nodes,
+                    f"c = {op}(x, zero); s = Where(c, yes, no); y = Conv<pads=[1, 1, 1, 1]>(s, w)",
                     zero=np.float32(0),
                     yes=np.float32(yes),
-                    no=np.float32(no),
+                    no=np.float32(-yes),
                     w=self.signs(8, 4, 3, 3) * scale,
                 )
                 self.assertEqual(self.ops(layers)[-1], "conv xnor")
@@ -338,26 +311,16 @@ class Onnx(Graphs):
         side."""
         images = np.arange(-4, 4, dtype="f4").reshape(1, 8, 1, 1).repeat(2, 0) / 2
         for op in ("GreaterOrEqual", "Greater", "Less", "LessOrEqual"):
-            for inputs in (["x", "c"], ["c", "x"]):
-                for extra in ([], [helper.make_node("Not", ["t0"], ["t"])]):
-                    nodes = [
-                        helper.make_node(op, inputs, ["t0" if extra else "t"]),
-                        *extra,
-                        helper.make_node("Cast", ["t"], ["y"], to=TensorProto.FLOAT),
-                    ]
-                    with self.subTest(op=op, inputs=inputs, negated=bool(extra)):
-                        self.both(nodes, (8, 1, 1), images, c=np.float32(0.5))
+            for inputs in ("x, c", "c, x"):
+                for more in ("t = Identity(c0)", "t = Not(c0)"):
+                    text = f"c0 = {op}({inputs}); {more}; y = Cast<to=1>(t)"
+                    with self.subTest(text):
+                        self.both(text, (8, 1, 1), images, c=np.float32(0.5))
 
     def test_cast_of_a_comparison_is_a_sign_again(self) -> None:
-        nodes = [
-            helper.make_node("GreaterOrEqual", ["x", "zero"], ["c"]),
-            helper.make_node("Cast", ["c"], ["f"], to=TensorProto.FLOAT),
-            helper.make_node("Mul", ["f", "two"], ["m"]),
-            helper.make_node("Sub", ["m", "one"], ["s"]),
-            helper.make_node("Conv", ["s", "w"], ["y"]),
-        ]
         layers = self.both(
-            nodes,
+            "c = GreaterOrEqual(x, zero); f = Cast<to=1>(c); m = Mul(f, two); s = Sub(m, one);"
+            "y = Conv(s, w)",
             zero=np.float32(0),
             two=np.float32(2),
             one=np.float32(1),
@@ -366,152 +329,86 @@ class Onnx(Graphs):
         self.assertEqual(self.ops(layers), ["sign", "conv xnor"])
 
     def test_larqs_sign(self) -> None:
-        nodes = [
-            helper.make_node("Sign", ["x"], ["a"]),
-            helper.make_node("Add", ["a", "tenth"], ["b"]),
-            helper.make_node("Sign", ["b"], ["y"]),
-        ]
-        self.assertEqual(self.ops(self.both(nodes, tenth=np.float32(0.1))), ["sign"])
+        layers = self.both("a = Sign(x); b = Add(a, tenth); y = Sign(b)", tenth=np.float32(0.1))
+        self.assertEqual(self.ops(layers), ["sign"])
 
     def test_straight_through_estimators_go(self) -> None:
-        nodes = [
-            helper.make_node("Sign", ["x"], ["s"]),
-            helper.make_node("Tanh", ["x"], ["t"]),
-            helper.make_node("Identity", ["t"], ["i"]),
-            helper.make_node("Sub", ["s", "i"], ["d"]),
-            helper.make_node("Add", ["d", "t"], ["y"]),
-        ]
+        text = "s = Sign(x); t = Tanh(x); i = Identity(t); d = Sub(s, i); y = Add(d, t)"
         images = self.random.standard_normal((2, 4, 6, 5)).astype("f4")
-        self.assertEqual(self.ops(self.both(nodes, images=images)), ["sign"])
+        self.assertEqual(self.ops(self.both(text, images=images)), ["sign"])
 
     def test_pads_in_front(self) -> None:
         pads = np.array([0, 0, 1, 0, 0, 0, 2, 1], np.int64)
         for value in (1.0, -1.0, 0.0):
-            nodes = [
-                helper.make_node("Sign", ["x"], ["s"]),
-                helper.make_node("Pad", ["s", "pads", "value"], ["p"]),
-                helper.make_node("Conv", ["p", "w"], ["y"]),
-            ]
-            images = self.random.standard_normal((2, 4, 6, 5)).astype("f4")
             layers = self.both(
-                nodes, images=images, pads=pads, value=np.float32(value), w=self.signs(3, 4, 3, 3)
+                "s = Sign(x); p = Pad(s, pads, value); y = Conv(p, w)",
+                images=self.random.standard_normal((2, 4, 6, 5)).astype("f4"),
+                pads=pads,
+                value=np.float32(value),
+                w=self.signs(3, 4, 3, 3),
             )
             self.assertEqual(self.ops(layers), ["sign", "conv xnor"])
-        nodes = [
-            helper.make_node("Pad", ["x", "pads", "value"], ["p"]),
-            helper.make_node("AveragePool", ["p"], ["y"], kernel_shape=[3, 3]),
-        ]
-        self.both(nodes, pads=pads, value=np.float32(0))
+        text = "p = Pad(x, pads, value); y = AveragePool<kernel_shape=[3, 3]>(p)"
+        self.both(text, pads=pads, value=np.float32(0))
 
     def test_pools(self) -> None:
-        for op in ("MaxPool", "AveragePool"):
-            for attributes in (
-                {},
-                {"strides": [2, 2], "pads": [1, 1, 1, 1]},
-                {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
-            ):
-                for count in (0, 1) if op == "AveragePool" else (None,):
-                    more = {} if count is None else {"count_include_pad": count}
-                    if count and "auto_pad" in attributes:
-                        continue  # onnxruntime has no definite answer
-                    with self.subTest(op, **attributes, **more):
-                        self.both(
-                            [
-                                helper.make_node(
-                                    op, ["x"], ["y"], kernel_shape=[3, 2], **attributes, **more
-                                )
-                            ]
-                        )
+        same = ', auto_pad="SAME_UPPER", strides=[2, 2]'
+        for rest in ("", ", strides=[2, 2], pads=[1, 1, 1, 1]", same):
+            pools = [f"MaxPool<kernel_shape=[3, 2]{rest}>(x)"]
+            for count in (0, 1):
+                if count and rest == same:
+                    continue  # onnxruntime has no definite answer
+                pools.append(f"AveragePool<kernel_shape=[3, 2]{rest}, count_include_pad={count}>(x)")
+            for pool in pools:
+                with self.subTest(pool):
+                    self.both(f"y = {pool}")
         for op in ("GlobalAveragePool", "GlobalMaxPool"):
-            self.both([helper.make_node(op, ["x"], ["y"])])
+            self.both(f"y = {op}(x)")
 
     def test_arithmetic(self) -> None:
         channel = self.weight(1, 4, 1, 1)
+        shapes = (np.float32(1.5), channel, channel[0], self.weight(4, 6, 5), self.weight(6, 5))
         for op in ("Add", "Sub", "Mul", "Div"):
-            for constant in (
-                np.float32(1.5),
-                channel,
-                channel[0],
-                self.weight(4, 6, 5),
-                self.weight(6, 5),
-            ):
-                for inputs in (["x", "c"], ["c", "x"]):
-                    if op == "Div" and inputs[0] == "c":
-                        continue
+            for constant in shapes:
+                for inputs in ("x, c", "c, x")[: 1 if op == "Div" else 2]:
                     with self.subTest(op, inputs=inputs, shape=np.shape(constant)):
-                        self.both([helper.make_node(op, inputs, ["y"])], c=constant)
-        nodes = [
-            helper.make_node("Relu", ["x"], ["r"]),
-            helper.make_node("Sub", ["x", "r"], ["d"]),
-            helper.make_node("Add", ["d", "x"], ["y"]),
-        ]
-        self.both(nodes)
-        nodes = [
-            helper.make_node("GlobalAveragePool", ["x"], ["g"]),
-            helper.make_node("Sigmoid", ["g"], ["s"]),
-            helper.make_node("Mul", ["s", "x"], ["y"]),
-        ]
-        self.both(nodes)
+                        self.both(f"y = {op}({inputs})", c=constant)
+        self.both("r = Relu(x); d = Sub(x, r); y = Add(d, x)")
+        self.both("g = GlobalAveragePool(x); s = Sigmoid(g); y = Mul(s, x)")
 
     def test_activations(self) -> None:
-        for op, attributes in (
-            ("Relu", {}),
-            ("LeakyRelu", {"alpha": 0.2}),
-            ("Sigmoid", {}),
-            ("Neg", {}),
-            ("Round", {}),
-            ("Softmax", {"axis": 1}),
-        ):
-            self.both([helper.make_node(op, ["x"], ["y"], **attributes)])
-        self.both([helper.make_node("PRelu", ["x", "s"], ["y"])], s=self.weight(4, 1, 1))
+        for op in ("Relu", "LeakyRelu<alpha=0.2>", "Sigmoid", "Neg", "Round", "Softmax<axis=1>"):
+            self.both(f"y = {op}(x)")
+        self.both("y = PRelu(x, s)", s=self.weight(4, 1, 1))
         for low, high in ((-1, 1), (0, 0.5)):
-            self.both(
-                [helper.make_node("Clip", ["x", "l", "h"], ["y"])],
-                l=np.float32(low),
-                h=np.float32(high),
-            )
-        self.both([helper.make_node("Clip", ["x", "l"], ["y"])], l=np.float32(0))
+            self.both("y = Clip(x, l, h)", l=np.float32(low), h=np.float32(high))
+        self.both("y = Clip(x, l)", l=np.float32(0))
 
     def test_channels(self) -> None:
-        nodes = [
-            helper.make_node("Split", ["x", "sizes"], ["a", "b"], axis=1),
-            helper.make_node("Concat", ["b", "x", "a"], ["y"], axis=1),
-        ]
-        self.both(nodes, sizes=np.array([1, 3], np.int64))
-        nodes = [helper.make_node("Slice", ["x", "from", "to", "axes"], ["y"])]
-        self.both(nodes, **{"from": np.array([-3]), "to": np.array([2**40]), "axes": np.array([1])})
+        text = "a, b = Split<axis=1>(x, sizes); y = Concat<axis=1>(b, x, a)"
+        self.both(text, sizes=np.array([1, 3], np.int64))
+        ends = {"from": np.array([-3]), "to": np.array([2**40]), "axes": np.array([1])}
+        self.both("y = Slice(x, from, to, axes)", **ends)
 
     def test_flattening_channels_last(self) -> None:
         """The dense layer's columns change places."""
-        nodes = [
-            helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 3, 1]),
-            helper.make_node("Relu", ["t"], ["r"]),
-            helper.make_node("Reshape", ["r", "to"], ["f"]),
-            helper.make_node("MatMul", ["f", "w"], ["m"]),
-            helper.make_node("Add", ["m", "b"], ["y"]),
-        ]
-        self.both(nodes, to=np.array([-1, 120]), w=self.weight(120, 7), b=self.weight(7))
+        text = (
+            "t = Transpose<perm=[0, 2, 3, 1]>(x); r = Relu(t); f = Reshape(r, to);"
+            "m = MatMul(f, w); y = Add(m, b)"
+        )
+        self.both(text, to=np.array([-1, 120]), w=self.weight(120, 7), b=self.weight(7))
 
     def test_channels_last_input(self) -> None:
-        nodes = [
-            helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
-            helper.make_node("Conv", ["t", "w"], ["y"]),
-        ]
-        self.both(nodes, (6, 5, 4), w=self.weight(3, 4, 3, 3))
+        text = "t = Transpose<perm=[0, 3, 1, 2]>(x); y = Conv(t, w)"
+        self.both(text, (6, 5, 4), w=self.weight(3, 4, 3, 3))
         config = json.loads((self.path / "m/config.json").read_text())
         self.assertEqual((config["input"]["layout"], config["input"]["shape"]), ("NHWC", [6, 5, 4]))
 
     def test_computed_shapes(self) -> None:
-        nodes = [
-            helper.make_node("Shape", ["x"], ["s"]),
-            helper.make_node("Gather", ["s", "first"], ["n"]),
-            helper.make_node("Unsqueeze", ["n", "axis"], ["u"]),
-            helper.make_node("Concat", ["u", "rest"], ["shape"], axis=0),
-            helper.make_node("Reshape", ["x", "shape"], ["f"]),
-            helper.make_node("Gemm", ["f", "w", "b"], ["y"], transB=1, alpha=0.5, beta=2.0),
-        ]
         self.both(
-            nodes,
+            "s = Shape(x); n = Gather(s, first); u = Unsqueeze(n, axis);"
+            "shape = Concat<axis=0>(u, rest); f = Reshape(x, shape);"
+            "y = Gemm<transB=1, alpha=0.5, beta=2.0>(f, w, b)",
             first=np.array(0),
             axis=np.array([0]),
             rest=np.array([-1]),
@@ -520,72 +417,42 @@ class Onnx(Graphs):
         )
 
     def test_means(self) -> None:
-        for attributes in ({"keepdims": 0}, {"keepdims": 1}):
-            self.both([helper.make_node("ReduceMean", ["x"], ["y"], axes=[2, 3], **attributes)])
+        for keep in (0, 1):
+            self.both(f"y = ReduceMean<axes=[2, 3], keepdims={keep}>(x)")
 
     def test_what_is_refused_names_the_node(self) -> None:
-        make = helper.make_node
         refused = {
-            "Tanh": [make("Tanh", ["x"], ["y"], name="odd")],
-            "axis": [make("Softmax", ["x"], ["y"], name="odd", axis=2)],
-            "SAME_LOWER": [
-                make(
-                    "MaxPool", ["x"], ["y"], name="odd", kernel_shape=[2, 2], auto_pad="SAME_LOWER"
-                )
-            ],
-            "two dimensions|2 dimensions|dimensions": [
-                make("MaxPool", ["x"], ["y"], name="odd", kernel_shape=[2], strides=[1])
-            ],
-            "depends on the image": [make("Conv", ["x", "x"], ["y"], name="odd")],
-            "Pad": [make("Pad", ["x", "pads"], ["p"]), make("Relu", ["p"], ["y"], name="odd")],
-            "ceil_mode": [
-                make(
-                    "MaxPool",
-                    ["x"],
-                    ["y"],
-                    name="odd",
-                    kernel_shape=[2, 2],
-                    strides=[2, 2],
-                    ceil_mode=1,
-                )
-            ],
-            "order": [make("Transpose", ["x"], ["y"], name="odd", perm=[0, 2, 1, 3])],
-            "INT32": [make("Cast", ["x"], ["y"], name="odd", to=TensorProto.INT32)],
-            "no comparison": [make("Where", ["x", "a", "b"], ["y"], name="odd")],
+            "Tanh": "Tanh(x)",
+            "axis": "Softmax<axis=2>(x)",
+            "SAME_LOWER": 'MaxPool<kernel_shape=[2, 2], auto_pad="SAME_LOWER">(x)',
+            "two dimensions|2 dimensions|dimensions": "MaxPool<kernel_shape=[2], strides=[1]>(x)",
+            "depends on the image": "Conv(x, x)",
+            "Pad": "Relu(p)",
+            "ceil_mode": "MaxPool<kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1>(x)",
+            "order": "Transpose<perm=[0, 2, 1, 3]>(x)",
+            "INT32": "Cast<to=6>(x)",
+            "no comparison": "Where(x, a, b)",
         }
-        for text, nodes in refused.items():
-            path = self.graph(
-                nodes, pads=np.array([0, 0, 1, 1, 0, 0, 1, 1]), a=np.float32(1), b=np.float32(-1)
-            )
+        constants = {"pads": np.array([0, 0, 1, 1, 0, 0, 1, 1])}
+        constants |= {"a": np.float32(1), "b": np.float32(-1)}
+        for text, node in refused.items():
+            padded = "p = Pad(x, pads); " if text == "Pad" else ""
+            path = self.graph(f"{padded}odd: y = {node}", **constants)
             with self.subTest(text), self.assertRaisesRegex(ConvertError, f'"odd".*({text})'):
                 convert(path, Preprocessing())
 
     def test_log_softmax_is_left_out_at_the_end_alone(self) -> None:
-        last = helper.make_node("LogSoftmax", ["x"], ["y"], axis=1)
-        net = convert(
-            self.graph(
-                [
-                    helper.make_node("Relu", ["x"], ["r"]),
-                    helper.make_node("LogSoftmax", ["r"], ["y"], axis=1),
-                ]
-            ),
-            Preprocessing(),
-        )
+        net = convert(self.graph("r = Relu(x); y = LogSoftmax<axis=1>(r)"), Preprocessing())
         self.assertEqual(self.ops(net.layers), ["prelu"])
         self.assertFalse(net.same_outputs)
-        last.output[0] = "l"
         with self.assertRaisesRegex(ConvertError, "end alone"):
-            convert(self.graph([last, helper.make_node("Relu", ["l"], ["y"])]), Preprocessing())
+            convert(self.graph("l = LogSoftmax<axis=1>(x); y = Relu(l)"), Preprocessing())
 
     def test_zero_weights(self) -> None:
         weight = self.weight(3, 4, 3, 3)
         weight[0, 0, 0] = 0
-        nodes = [
-            helper.make_node("Sign", ["w"], ["s"]),
-            helper.make_node("Sign", ["x"], ["a"]),
-            helper.make_node("Conv", ["a", "s"], ["y"]),
-        ]
-        net = convert(self.graph(nodes, w=weight), Preprocessing())
+        path = self.graph("s = Sign(w); a = Sign(x); y = Conv(a, s)", w=weight)
+        net = convert(path, Preprocessing())
         self.assertIn('3 values of "w" are exactly 0', net.notes[0])
         self.assertEqual(net.layers[-1]["mode"], "xnor")
 

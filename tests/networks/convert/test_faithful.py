@@ -26,7 +26,7 @@ import save
 import torch
 import torch.nn.functional as F
 from definitions import QuickNet, ReActNetA
-from graphs import ROOT, Case, Graphs
+from graphs import ROOT, Case, Graphs, nodes
 from onnx import helper
 from torch import Tensor, nn
 from xnord_convert import ConvertError, check, cli, zeros
@@ -35,8 +35,6 @@ from xnord_convert.onnx_file import convert
 from xnord_convert.preprocess import Preprocessing
 
 XNORD = Path(os.environ.get("XNORD_BIN", ROOT / "build/xnord"))
-make = helper.make_node
-Nodes = list[onnx.NodeProto]
 
 
 def run(*arguments: Any) -> tuple[int, str, str]:
@@ -72,113 +70,62 @@ class SignOfZero(Graphs):
             "last": np.array([4]),
             "axis": np.array([1]),
         }
-        self.real = [
-            make("Conv", ["x", "w"], ["c"]),
-            make("BatchNormalization", ["c", "gamma", "beta", "mean", "variance"], ["r"]),
-        ]
-        self.relu = [*self.real, make("Relu", ["r"], ["u"])]
-        self.dots = [*self.real, make("GreaterOrEqual", ["r", "none"], ["g"])]
-        self.dots += [make("Where", ["g", "one", "minus"], ["b"])]
 
-    def graphs(self) -> dict[str, tuple[bool, Nodes]]:
-        real, relu, dots = self.real, self.relu, self.dots
-        norm = ["gamma", "beta", "mean", "variance"]
-        return {
-            "the input": (True, [make("Neg", ["x"], ["t"])]),
-            "a convolution without a bias": (True, [make("Conv", ["x", "w"], ["t"])]),
-            "a norm": (False, [*real, make("Neg", ["r"], ["t"])]),
-            "ReLU": (True, [*relu, make("Mul", ["u", "some"], ["t"])]),
-            "ReLU and a norm": (False, [*relu, make("BatchNormalization", ["u", *norm], ["t"])]),
-            "hardtanh": (False, [*real, make("Clip", ["r", "minus", "one"], ["t"])]),
-            "a clip to 0": (True, [*real, make("Clip", ["r", "none", "one"], ["t"])]),
-            "a clip, less 1": (
-                True,
-                [
-                    *real,
-                    make("Clip", ["r", "minus", "one"], ["h"]),
-                    make("Sub", ["h", "one"], ["t"]),
-                ],
-            ),
-            "integers": (
-                True,
-                [*real, make("Round", ["r"], ["i"]), make("Add", ["i", "four"], ["t"])],
-            ),
-            "others": (
-                False,
-                [*real, make("Round", ["r"], ["i"]), make("Add", ["i", "quarter"], ["t"])],
-            ),
-            "largest": (True, [*relu, make("MaxPool", ["u"], ["t"], kernel_shape=[2, 2])]),
-            "means": (True, [*relu, make("AveragePool", ["u"], ["t"], kernel_shape=[2, 2])]),
-            "both": (True, [*relu, make("Concat", ["r", "u"], ["t"], axis=1)]),
-            "the first": (
-                False,
-                [
-                    *relu,
-                    make("Concat", ["r", "u"], ["a"], axis=1),
-                    make("Slice", ["a", "first", "last", "axis"], ["t"]),
-                ],
-            ),
-            "a flattening": (True, [*relu, make("Flatten", ["u"], ["t"])]),
-            "dots": (True, [*dots, make("Conv", ["b", "binary"], ["t"])]),
-            "odd dots": (
-                False,
-                [
-                    *dots,
-                    make("Slice", ["b", "first", "third", "axis"], ["s"]),
-                    make("Conv", ["s", "binary27"], ["t"]),
-                ],
-            ),
-            "odd dots, padded": (
-                True,
-                [
-                    *dots,
-                    make("Slice", ["b", "first", "third", "axis"], ["s"]),
-                    make("Conv", ["s", "binary27"], ["t"], pads=[1, 1, 1, 1]),
-                ],
-            ),
-            "dots, normalised": (
-                False,
-                [
-                    *dots,
-                    make("Conv", ["b", "binary"], ["d"]),
-                    make("BatchNormalization", ["d", *norm], ["t"]),
-                ],
-            ),
-            "dots, moved by an integer": (
-                True,
-                [*dots, make("Conv", ["b", "binary"], ["d"]), make("Add", ["d", "four"], ["t"])],
-            ),
-            "a difference": (True, [*relu, make("Sub", ["r", "u"], ["t"])]),
-            "a sum": (False, [*relu, make("Add", ["r", "b2"], ["t"])]),
-            "two signs": (
-                True,
-                [
-                    *dots,
-                    make("Less", ["r", "quarter"], ["l"]),
-                    make("Where", ["l", "one", "minus"], ["m"]),
-                    make("Add", ["b", "m"], ["t"]),
-                ],
-            ),
-            "a gate": (
-                True,
-                [*relu, make("GlobalMaxPool", ["u"], ["p"]), make("Mul", ["u", "p"], ["t"])],
-            ),
-        }
+    real = "c = Conv(x, w); r = BatchNormalization(c, gamma, beta, mean, variance); "
+    relu = real + "u = Relu(r); "
+    dots = real + "g = GreaterOrEqual(r, none); b = Where(g, one, minus); "
+    norm = "gamma, beta, mean, variance"
+    # Whether it can be 0.
+    graphs = {
+        "the input": (True, "t = Neg(x)"),
+        "a convolution without a bias": (True, "t = Conv(x, w)"),
+        "a norm": (False, real + "t = Neg(r)"),
+        "ReLU": (True, relu + "t = Mul(u, some)"),
+        "ReLU and a norm": (False, relu + f"t = BatchNormalization(u, {norm})"),
+        "hardtanh": (False, real + "t = Clip(r, minus, one)"),
+        "a clip to 0": (True, real + "t = Clip(r, none, one)"),
+        "a clip, less 1": (True, real + "h = Clip(r, minus, one); t = Sub(h, one)"),
+        "integers": (True, real + "i = Round(r); t = Add(i, four)"),
+        "others": (False, real + "i = Round(r); t = Add(i, quarter)"),
+        "largest": (True, relu + "t = MaxPool<kernel_shape=[2, 2]>(u)"),
+        "means": (True, relu + "t = AveragePool<kernel_shape=[2, 2]>(u)"),
+        "both": (True, relu + "t = Concat<axis=1>(r, u)"),
+        "the first": (False, relu + "a = Concat<axis=1>(r, u); t = Slice(a, first, last, axis)"),
+        "a flattening": (True, relu + "t = Flatten(u)"),
+        "dots": (True, dots + "t = Conv(b, binary)"),
+        "odd dots": (False, dots + "s = Slice(b, first, third, axis); t = Conv(s, binary27)"),
+        "odd dots, padded": (
+            True,
+            dots + "s = Slice(b, first, third, axis); t = Conv<pads=[1, 1, 1, 1]>(s, binary27)",
+        ),
+        "dots, normalised": (
+            False,
+            dots + f"d = Conv(b, binary); t = BatchNormalization(d, {norm})",
+        ),
+        "dots, moved by an integer": (True, dots + "d = Conv(b, binary); t = Add(d, four)"),
+        "a difference": (True, relu + "t = Sub(r, u)"),
+        "a sum": (
+            False,
+            relu + f"x2 = Conv(x, w); b2 = BatchNormalization(x2, {norm}); t = Add(r, b2)",
+        ),
+        "two signs": (
+            True,
+            dots + "l = Less(r, quarter); m = Where(l, one, minus); t = Add(b, m)",
+        ),
+        "a gate": (True, relu + "p = GlobalMaxPool(u); t = Mul(u, p)"),
+    }
 
     def test_what_can_be_zero(self) -> None:
         images = self.random.standard_normal((40, 4, 6, 5)).astype("f4")
         images[0], images[1, :, :3] = 0, 0
-        graphs = self.graphs()
-        bias = make("BatchNormalization", ["x2", "gamma", "beta", "mean", "variance"], ["b2"])
-        graphs["a sum"][1][-1:-1] = [make("Conv", ["x", "w"], ["x2"]), bias]
-        for name, (zero, nodes) in graphs.items():
+        for name, (zero, text) in self.graphs.items():
             with self.subTest(name):
-                path = self.graph([*nodes, make("Identity", ["t"], ["y"])], **self.constants)
+                path = self.graph(f"{text}; y = Identity(t)", **self.constants)
                 session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
                 (values,) = session.run(None, {"x": images})
                 self.assertEqual(bool((values == 0).any()), zero, "the test's own claim")
-                nodes = [*nodes, make("Sign", ["t"], ["s"], name="odd"), make("Neg", ["s"], ["y"])]
-                net = convert(self.graph(nodes, **self.constants), Preprocessing())
+                path = self.graph(f"{text}; odd: s = Sign(t); y = Neg(s)", **self.constants)
+                net = convert(path, Preprocessing())
                 net.drop_unread()
                 if not zero:
                     zeros.check(net, plus=False)
@@ -200,8 +147,7 @@ class SignOfZero(Graphs):
 
     def test_pixels_are_known(self) -> None:
         """UINT8 is 0 to 255: whether its sign can be that of 0 depends on what is subtracted."""
-        nodes = [make("Sign", ["x"], ["s"]), make("Neg", ["s"], ["y"])]
-        path = self.graph(nodes)
+        path = self.graph("s = Sign(x); y = Neg(s)")
         zeros.check(convert(path, Preprocessing("UINT8", mean=[0.5], std=[0.5])), plus=False)
         with self.assertRaisesRegex(ConvertError, "Sign"):
             zeros.check(convert(path, Preprocessing("UINT8")), plus=False)
@@ -219,23 +165,18 @@ class SignOfZero(Graphs):
 
     def test_a_pad_of_zeros_stays_one(self) -> None:
         """torch.sign behind F.pad leaves 0 outside, which counts nothing."""
-        nodes = [
-            make("Pad", ["x", "pads"], ["p"]),
-            make("Sign", ["p"], ["s"]),
-            make("Conv", ["s", "w"], ["y"]),
-        ]
-        pads = np.array([0, 0, 1, 1, 0, 0, 1, 1])
-        images = self.random.standard_normal((2, 4, 6, 5)).astype("f4")
-        layers = self.both(nodes, images=images, pads=pads, w=self.signs(3, 4, 3, 3))
+        layers = self.both(
+            "p = Pad(x, pads); s = Sign(p); y = Conv(s, w)",
+            images=self.random.standard_normal((2, 4, 6, 5)).astype("f4"),
+            pads=np.array([0, 0, 1, 1, 0, 0, 1, 1]),
+            w=self.signs(3, 4, 3, 3),
+        )
         self.assertEqual(self.ops(layers), ["sign", "conv xnor"])
 
     def test_command_line(self) -> None:
-        nodes = [
-            make("Relu", ["x"], ["r"]),
-            make("Sign", ["r"], ["s"], name="odd"),
-            make("Conv", ["s", "w"], ["y"]),
-        ]
-        path = self.graph(nodes, w=self.signs(10, 4, 6, 5))
+        path = self.graph(
+            "r = Relu(x); odd: s = Sign(r); y = Conv(s, w)", w=self.signs(10, 4, 6, 5)
+        )
         status, _, err = run(path, "-o", self.path / "m")
         self.assertEqual((status, (self.path / "m/config.json").exists()), (1, False))
         self.assertIn('node "odd" (Sign) behind "r" (prelu)', err)
@@ -355,26 +296,14 @@ class Exported(Case):
 class Larq(Graphs):
     """The graphs that tf2onnx 1.17 makes of Larq's layers."""
 
-    def sign(self, x: str, y: str) -> Nodes:
-        return [
-            make("Sign", [x], [f"{y}.a"]),
-            make("Add", [f"{y}.a", "tenth"], [f"{y}.b"]),
-            make("Sign", [f"{y}.b"], [y]),
-        ]
+    sign = "a = Sign(h); b = Add(a, tenth); s = Sign(b); "  # of h
 
     def test_pad_values(self) -> None:
         """The padding is a node of its own, of NHWC."""
-        nodes = [
-            make("Transpose", ["x"], ["n"], perm=[0, 3, 1, 2]),
-            make("Conv", ["n", "w1"], ["c"], pads=[1, 1, 1, 1]),
-            make("Transpose", ["c"], ["h"], perm=[0, 2, 3, 1]),
-            *self.sign("h", "s"),
-            make("Pad", ["s", "pads", "one"], ["p"]),
-            make("Transpose", ["p"], ["q"], perm=[0, 3, 1, 2]),
-            make("Conv", ["q", "w2"], ["y"], strides=[2, 2]),
-        ]
         layers = self.both(
-            nodes,
+            "n = Transpose<perm=[0, 3, 1, 2]>(x); c = Conv<pads=[1, 1, 1, 1]>(n, w1);"
+            f"h = Transpose<perm=[0, 2, 3, 1]>(c); {self.sign} p = Pad(s, pads, one);"
+            "q = Transpose<perm=[0, 3, 1, 2]>(p); y = Conv<strides=[2, 2]>(q, w2)",
             (6, 5, 3),
             images=self.random.standard_normal((2, 6, 5, 3)).astype("f4"),
             w1=self.weight(4, 3, 3, 3),
@@ -388,16 +317,9 @@ class Larq(Graphs):
 
     def test_one_channel(self) -> None:
         """It is reshaped where several are transposed, at the input and behind it."""
-        nodes = [
-            make("Reshape", ["x", "first"], ["n"]),
-            make("Conv", ["n", "w1"], ["c"], pads=[1, 1, 1, 1]),
-            make("Reshape", ["c", "last"], ["h"]),
-            *self.sign("h", "s"),
-            make("Reshape", ["s", "first"], ["q"]),
-            make("Conv", ["q", "w2"], ["y"]),
-        ]
         self.both(
-            nodes,
+            "n = Reshape(x, first); c = Conv<pads=[1, 1, 1, 1]>(n, w1); h = Reshape(c, last);"
+            f"{self.sign} q = Reshape(s, first); y = Conv(q, w2)",
             (6, 5, 1),
             images=self.random.standard_normal((2, 6, 5, 1)).astype("f4"),
             first=np.array([-1, 1, 6, 5]),
@@ -526,7 +448,7 @@ class OneLine(Case):
 
     def test_a_graph_that_is_broken(self) -> None:
         graph = helper.make_graph(
-            [make("Add", ["x", "nowhere"], ["y"], name="odd")],
+            nodes("odd: y = Add(x, nowhere)"),
             "g",
             [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 4, 6, 5])],
             [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],

@@ -71,19 +71,9 @@ def prepare(case: Case, variant: str, work: Path, seed: int) -> Job:
     folder, file = work / "models" / name, work / "files" / name / case.file
     file.parent.mkdir(parents=True)
     save_model(case, made, exact, file)
-    size = f"{case.shape[1]}x{case.shape[2]}"
-    arguments = [
-        "--family",
-        case.family,
-        str(file),
-        "-o",
-        str(folder),
-        "--size",
-        size,
-        "-q",
-        "--precision",
-        "fp16" if variant == "fp16" else "fp32",
-    ]
+    arguments = [str(file), "-o", str(folder), "-q", "--family", case.family or case.name]
+    arguments += ["--size", str(case.side)]
+    arguments += ["--precision", "fp16" if variant == "fp16" else "fp32"]
     arguments += ["--logits"] if exact and case.softmax else []
     arguments += PREPROCESSED if variant == "uint8" else []
     # definitions.py has +1 there; sums of multiples of 1/8 are often 0, random ones never.
@@ -105,14 +95,8 @@ def tolerance(case: Case, variant: str) -> tuple[float, float]:
 
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-PREPROCESSED = [
-    "--input-datatype",
-    "UINT8",
-    "--layout",
-    "NHWC",
-    f"--mean={','.join(map(str, MEAN))}",
-    f"--std={','.join(map(str, STD))}",
-]
+PREPROCESSED = "--input-datatype UINT8 --layout NHWC".split()
+PREPROCESSED += [f"--mean={','.join(map(str, MEAN))}", f"--std={','.join(map(str, STD))}"]
 
 
 def asked(case: Case, variant: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
