@@ -181,41 +181,6 @@ static int status_of(xt_conn *conn, const char *method, const char *target, cons
     return got == XT_GOT ? response->status : 0;
 }
 
-/* Without a key every route and every method is the same. */
-START_TEST(without_a_key_nothing_is_told) {
-    static const char *const methods[] = {"GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"};
-    static const char *const targets[] = {"/conv",  "/weights/a", "/v2",           "/nowhere",
-                                          "/docsx", "/metrics",   "/weights/a%20b"};
-    char path[64], *first = NULL;
-    xt_conn conn;
-    xt_response response;
-    xt_make_file(path, sizeof path, KEY "\n");
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "cpu", "--api-keys-file", path));
-    ck_assert(xt_connect(&conn, d));
-    for (size_t m = 0; m < sizeof methods / sizeof *methods; m++)
-        for (size_t t = 0; t < sizeof targets / sizeof *targets; t++) {
-            int status = status_of(&conn, methods[m], targets[t], "", &response);
-            ck_assert_msg(status == 401, "%s %s: %d", methods[m], targets[t], status);
-            ck_assert_ptr_null(XT_HEADER(&response, "Allow"));
-            ck_assert_msg(!first || !strcmp(first, response.body), "%s %s: %s", methods[m],
-                          targets[t], response.body);
-            first = first ? first : strdup(response.body);
-            xt_response_free(&response);
-        }
-    free(first);
-    ck_assert_int_eq(status_of(&conn, "GET", "/v2/health/live", "", &response), 200);
-    xt_response_free(&response);
-    ck_assert_int_eq(status_of(&conn, "DELETE", "/v2/health/ready", "", &response), 405);
-    xt_response_free(&response);
-    ck_assert_int_eq(
-        status_of(&conn, "GET", "/nowhere", "Authorization: Bearer " KEY "\r\n", &response), 404);
-    xt_response_free(&response);
-    xt_disconnect(&conn);
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-    unlink(path);
-}
-END_TEST
-
 /* How many refusals a log tells of, in lines of their own and in counts. */
 static int told_of(const char *log, int *lines) {
     int all = 0;
@@ -297,7 +262,6 @@ XN_SUITE(http_access) {
     tcase_add_test(t, json_lines_that_nobody_forges);
     tcase_add_test(t, text_lines_that_nobody_forges);
     tcase_add_test(t, off_by_default);
-    tcase_add_test(t, without_a_key_nothing_is_told);
     tcase_add_test(t, the_machines_own_name);
     tcase_add_test(t, refused_keys_are_logged_at_a_bounded_rate);
     suite_add_tcase(s, t);

@@ -171,10 +171,7 @@ START_TEST(replaced_weights_are_never_stale) {
             memset(known, 0, sizeof known);
             ck_assert(cache_metric("entries") == before); /* at once */
         } else if (act == 1) {
-            xt_response response;
-            xt_fetch(daemon_, "DELETE", "/weights/replaced", "", NULL, 0, &response);
-            ck_assert_int_eq(response.status, 204);
-            xt_response_free(&response);
+            xt_expect(daemon_, "DELETE", "/weights/replaced", "", NULL, 204);
             version = -1;
             memset(known, 0, sizeof known);
             ck_assert(cache_metric("entries") == before);
@@ -377,34 +374,6 @@ START_TEST(keys_share_nothing) {
 }
 END_TEST
 
-START_TEST(off_by_default) {
-    xt_problem problem;
-    xt_message message;
-    xt_conn conn;
-    daemon_ = xt_daemon_start(XT_NO_FLAGS);
-    xt_problem_make(&problem, &cases[0], xn_test_seed());
-    xt_encode(&problem, XT_JSON, &(xt_options){0}, &message);
-    ck_assert(xt_connect(&conn, daemon_));
-    for (int i = 0; i < 3; i++) {
-        xt_response response;
-        ck_assert_int_eq(xt_post(&conn, &message, &response), XT_GOT);
-        ck_assert_ptr_null(XT_HEADER(&response, "Cache-Status"));
-        ck_assert_ptr_null(strstr(response.body, "cached"));
-        ck_assert_double_eq(xt_json_number(response.body, "batch.requests"), 1);
-        xt_response_free(&response);
-    }
-    xt_disconnect(&conn);
-    static const char *const zero[] = {
-        "hits_total",      "misses_total", "bypassed_total", "insertions_total",
-        "evictions_total", "entries",      "bytes"};
-    for (size_t i = 0; i < sizeof zero / sizeof *zero; i++)
-        ck_assert_double_eq(cache_metric(zero[i]), 0);
-    xt_message_free(&message);
-    xt_problem_free(&problem);
-    ck_assert_int_eq(xt_daemon_stop(daemon_), 0);
-}
-END_TEST
-
 /* A layer of which an eighth of the limit is smaller: it is told, and neither hit nor miss. */
 START_TEST(too_large_for_it) {
     xt_problem problem;
@@ -437,7 +406,6 @@ XN_SUITE(http_cache) {
     tcase_set_timeout(own, 240);
     tcase_add_checked_fixture(own, NULL, xt_reap);
     tcase_add_test(own, keys_share_nothing);
-    tcase_add_test(own, off_by_default);
     tcase_add_test(own, too_large_for_it);
     suite_add_tcase(s, own);
     return s;

@@ -85,31 +85,27 @@ static void send_coded(const char *headers, const xt_buffer *coded, xt_response 
              response);
 }
 
+static void refused(const char *headers, const xt_buffer *coded, int status, const char *part) {
+    xt_response response;
+    send_coded(headers, coded, &response);
+    xt_check_oip_error(&response, status, part, headers);
+    xt_response_free(&response);
+}
+
 START_TEST(wrong_coded_requests) {
     xt_buffer body = {0}, coded;
-    xt_response response;
     char headers[200];
     xt_print(&body, "{\"inputs\": []}");
     coded = code(codings[_i].coding, &body);
-    send_coded(codings[_i].header, &coded, &response); /* of its contents */
-    xt_check_oip_error(&response, 400, "inputs", "inputs");
-    xt_response_free(&response);
+    refused(codings[_i].header, &coded, 400, "inputs"); /* of its contents */
     snprintf(headers, sizeof headers, "%sInference-Header-Content-Length: %zu\r\n",
              codings[_i].header, body.length + 1);
-    send_coded(headers, &coded, &response);
-    xt_check_oip_error(&response, 400, "Inference-Header-Content-Length", "length");
-    xt_response_free(&response);
-    send_coded(codings[!_i].header, &coded, &response);
-    xt_check_oip_error(&response, 400, "Content-Encoding", "the other coding");
-    xt_response_free(&response);
+    refused(headers, &coded, 400, "Inference-Header-Content-Length");
+    refused(codings[!_i].header, &coded, 400, "Content-Encoding");
     xt_append(&coded, "x", 1);
-    send_coded(codings[_i].header, &coded, &response);
-    xt_check_oip_error(&response, 400, "behind", "a byte too many");
-    xt_response_free(&response);
+    refused(codings[_i].header, &coded, 400, "behind");
     for (coded.length -= 2; coded.length; coded.length--) {
-        send_coded(codings[_i].header, &coded, &response);
-        xt_check_oip_error(&response, 400, "middle", "cut");
-        xt_response_free(&response);
+        refused(codings[_i].header, &coded, 400, "middle");
     }
     xt_buffer_free(&body);
     xt_buffer_free(&coded);
@@ -219,15 +215,12 @@ END_TEST
 
 START_TEST(bombs) {
     xt_buffer body = {calloc(1, LIMIT + 1), LIMIT + 1, LIMIT + 1}, coded;
-    xt_response response;
     memset(body.data, ' ', body.length);
     coded = code(codings[_i].coding, &body);
     ck_assert_uint_lt(coded.length, body.length / 100);
     long before = xt_daemon_memory_kb(daemon_, "VmHWM");
     for (int i = 0; i < 5; i++) {
-        send_coded(codings[_i].header, &coded, &response);
-        xt_check_oip_error(&response, 413, "max-body-bytes", "a bomb");
-        xt_response_free(&response);
+        refused(codings[_i].header, &coded, 413, "max-body-bytes");
     }
     ck_assert(xt_metric_becomes(daemon_, "xnord_inflight_bytes", 0));
     if (!XN_TEST_SANITIZED)
@@ -235,9 +228,7 @@ START_TEST(bombs) {
     body.length = LIMIT; /* as much as may be, and no JSON */
     xt_buffer_free(&coded);
     coded = code(codings[_i].coding, &body);
-    send_coded(codings[_i].header, &coded, &response);
-    xt_check_oip_error(&response, 400, NULL, "blanks");
-    xt_response_free(&response);
+    refused(codings[_i].header, &coded, 400, NULL);
     xt_buffer_free(&body);
     xt_buffer_free(&coded);
 }

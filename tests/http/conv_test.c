@@ -265,39 +265,6 @@ START_TEST(precision_is_stated) {
 }
 END_TEST
 
-/* Equal inline weights are prepared once: the cache counts a hit. */
-START_TEST(inline_weights_are_recognised) {
-    xt_problem problem;
-    xt_response response;
-    static const xt_case what = {"recognised", 1, 3, 6, 6, 9, 3, 3, .padding_name = "same"};
-    xt_problem_make(&problem, &what, xn_test_seed() + 99);
-    double hits = xt_metric(daemon_, "xnord_weights_cache_hits_total");
-    double misses = xt_metric(daemon_, "xnord_weights_cache_misses_total");
-    for (int i = 0; i < 3; i++) {
-        fetch_conv(&problem, XT_OIP, &(xt_options){0}, &response);
-        ck_assert_int_eq(response.status, 200);
-        xt_response_free(&response);
-    }
-    ck_assert(xt_metric_becomes(daemon_, "xnord_weights_cache_hits_total", hits + 2));
-    ck_assert(xt_metric_becomes(daemon_, "xnord_weights_cache_misses_total", misses + 1));
-    xt_problem_free(&problem);
-}
-END_TEST
-
-/* A picture of the paper's size through every form at once: bodies over the socket's buffers. */
-START_TEST(larger_bodies) {
-    static const xt_case what = {"256x256", 1, 1, 256, 256, 2, 3, 3, .padding_name = "same"};
-    xt_problem problem;
-    xt_conn conn;
-    ck_assert(xt_connect(&conn, daemon_));
-    xt_problem_make(&problem, &what, xn_test_seed());
-    for (int form = 0; form < XT_FORMS; form++)
-        post_and_match(&conn, &problem, (xt_form)form, (xt_form)form, &(xt_options){0});
-    xt_disconnect(&conn);
-    xt_problem_free(&problem);
-}
-END_TEST
-
 /* ---- the form raw, and packed bits ---- */
 
 static void register_weights(const char *name, const xt_problem *problem) {
@@ -427,8 +394,6 @@ XN_SUITE(http_conv) {
     tcase_add_test(t, a_lone_request_is_a_batch_of_one);
     tcase_add_test(t, only_served_backends_are_taken);
     tcase_add_test(t, precision_is_stated);
-    tcase_add_test(t, inline_weights_are_recognised);
-    tcase_add_test(t, larger_bodies);
     tcase_add_test(t, raw_asks_and_answers);
     tcase_add_loop_test(t, chunked_bodies, 0, 2);
     tcase_add_test(t, bits_chain_layers);

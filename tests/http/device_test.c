@@ -10,40 +10,40 @@
 
 /* ---- the server ---- */
 
-typedef struct rig {
-    xt_instance server;
-    sem_t fatal; /* posted by the call that ends the process */
-} rig;
+static xt_instance server;
+static sem_t fatal; /* posted by the call that ends the process */
 
 static void on_fatal(void *context) {
     sem_post(context);
 }
 
-/* One GPU with one worker, the cpu beside it. */
-static void rig_prepare(rig *r) {
+/* No HTTP thread runs jobs, so that who is held is a worker. */
+static void begin(void) {
     fake_reset();
-    xt_instance_init(&r->server);
-    r->server.config.inline_us = 0; /* who is held is a worker, no HTTP thread */
-    sem_init(&r->fatal, 0, 0);
+    xt_instance_init(&server);
+    server.config.inline_us = 0;
+    sem_init(&fatal, 0, 0);
 }
 
-static void rig_start(rig *r) {
+/* One GPU with one worker, the cpu beside it. */
+static void start(void) {
     xn_error error = {0};
-    xn_engine *engine = fake_engine_pair(&r->server.config, 1);
-    xn_engine_on_fatal(engine, on_fatal, &r->fatal);
-    ck_assert_msg(xt_instance_start(&r->server, engine, &error) == XN_OK, "%s", error.message);
+    xn_engine *engine = fake_engine_pair(&server.config, 1);
+    xn_engine_on_fatal(engine, on_fatal, &fatal);
+    ck_assert_msg(xt_instance_start(&server, engine, &error) == XN_OK, "%s", error.message);
 }
 
-static void rig_stop(rig *r) {
-    xn_metrics *metrics = xn_engine_metrics(r->server.service.engine);
-    xn_engine_drain(r->server.service.engine);
-    ck_assert(
-        xn_engine_wait_idle(r->server.service.engine, xn_now_ns() + XT_PATIENCE_MS * XN_NS_PER_MS));
+static void end(void) {
+    xn_engine *engine = server.service.engine;
+    xn_metrics *metrics = xn_engine_metrics(engine);
+    xn_engine_drain(engine);
+    ck_assert(xn_engine_wait_idle(engine, xn_now_ns() + XT_PATIENCE_MS * XN_NS_PER_MS));
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT), 0);
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT_BYTES), 0);
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_QUEUE_DEPTH), 0);
-    xt_instance_stop(&r->server);
+    xt_instance_stop(&server);
     fake_expect_all_freed();
+    ck_assert_int_ne(sem_trywait(&fatal), 0); /* called no more than a test has waited for */
 }
 
 /* ---- requests ---- */
@@ -70,37 +70,37 @@ static xt_buffer call_body(const call *c, const char *more) {
     return body;
 }
 
-static void call_head(call *c, const rig *r, size_t length) {
+static void call_head(call *c, size_t length) {
     xt_buffer head = {0};
     xt_print(&head,
              "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
              "Content-Length: %zu\r\n\r\n",
              length);
-    ck_assert(xt_connect(&c->conn, &r->server.address));
+    ck_assert(xt_connect(&c->conn, &server.address));
     ck_assert(xt_send(&c->conn, head.data, head.length));
     xt_buffer_free(&head);
 }
 
-static call call_send(const rig *r, int images, double weight, const char *more) {
+static call call_send(int images, double weight, const char *more) {
     call c = {.images = images, .weight = weight};
     xt_buffer body = call_body(&c, more);
-    call_head(&c, r, body.length);
+    call_head(&c, body.length);
     ck_assert(xt_send(&c.conn, body.data, body.length));
     xt_buffer_free(&body);
     return c;
 }
 
 /* Sends one and waits until a device runs it, where it stays until its gate is posted. */
-static call call_hold(const rig *r, double weight, const char *more) {
+static call call_hold(double weight, const char *more) {
     fake[FAKE_GPU].gated = true;
-    call c = call_send(r, 1, weight, more);
+    call c = call_send(1, weight, more);
     fake_wait(&fake[FAKE_GPU].entered);
     fake[FAKE_GPU].gated = false;
     return c;
 }
 
-static void wait_queued(const rig *r, double requests) {
-    ck_assert(xt_metric_becomes(&r->server.address, "xnord_queue_depth", requests));
+static void wait_queued(double requests) {
+    ck_assert(xt_metric_becomes(&server.address, "xnord_queue_depth", requests));
 }
 
 static void take(call *c, xt_response *response) {
@@ -136,15 +136,15 @@ static void expect_error(call *c, int status, const char *field, const char *par
     xt_response_free(&response);
 }
 
-static void expect_rejected(const rig *r, const char *reason, double count) {
+static void expect_rejected(const char *reason, double count) {
     char sample[96];
     snprintf(sample, sizeof sample, "xnord_rejected_requests_total{reason=\"%s\"}", reason);
-    ck_assert_double_eq(xt_metric(&r->server.address, sample), count);
+    ck_assert_double_eq(xt_metric(&server.address, sample), count);
 }
 
-static void expect_get(const rig *r, const char *target, int status, const char *part) {
+static void expect_get(const char *target, int status, const char *part) {
     xt_response response;
-    xt_fetch(&r->server.address, "GET", target, "", NULL, 0, &response);
+    xt_fetch(&server.address, "GET", target, "", NULL, 0, &response);
     ck_assert_msg(response.status == status, "%s: %d %s", target, response.status, response.body);
     ck_assert_msg(strstr(response.body, part), "%s: %s", target, response.body);
     ck_assert_msg(status != 503 || XT_HEADER(&response, "Retry-After"), "%s: no Retry-After",
@@ -155,71 +155,26 @@ static void expect_get(const rig *r, const char *target, int status, const char 
 /* ---- lost ---- */
 
 START_TEST(lost_with_policy_exit) {
-    rig r;
-    rig_prepare(&r);
-    r.server.config.on_device_loss = XN_LOSS_EXIT;
-    rig_start(&r);
-    expect_get(&r, "/v2/health/ready", 200, "\"ready\": true");
-    call running = call_hold(&r, 2, "");
-    call queued = call_send(&r, 1, 5, "");
-    wait_queued(&r, 1);
+    server.config.on_device_loss = XN_LOSS_EXIT;
+    start();
+    expect_get("/v2/health/ready", 200, "\"ready\": true");
+    call running = call_hold(2, "");
+    call queued = call_send(1, 5, "");
+    wait_queued(1);
     fake[FAKE_GPU].lost[0] = true;
     sem_post(&fake[FAKE_GPU].gate);
     expect_error(&running, 503, NULL, "launch failure", "the request that ran");
     expect_error(&queued, 503, NULL, "cuda:0 was lost", "the one behind it");
-    fake_wait(&r.fatal);
-    expect_get(&r, "/v2/health/ready", 503, "cuda:0 was lost");
-    expect_get(&r, "/v2/health/live", 200, "true");
-    call after = call_send(&r, 1, 2, "");
+    fake_wait(&fatal);
+    expect_get("/v2/health/ready", 503, "cuda:0 was lost");
+    expect_get("/v2/health/live", 200, "true");
+    call after = call_send(1, 2, "");
     expect_error(&after, 503, NULL, "lost", "one that comes later");
-    call cpu = call_send(&r, 1, 2, ", \"backend\": \"cpu\"");
+    call cpu = call_send(1, 2, ", \"backend\": \"cpu\"");
     expect_error(&cpu, 503, NULL, "lost", "one for the cpu: the process is to end");
-    expect_rejected(&r, "device", 4);
-    ck_assert_double_eq(xt_metric(&r.server.address, "xnord_device_up{device=\"cuda:0\"}"), 0);
-    ck_assert_double_eq(xt_metric(&r.server.address, "xnord_ready"), 0);
-    rig_stop(&r);
-    ck_assert_int_ne(sem_trywait(&r.fatal), 0); /* called once */
-}
-END_TEST
-
-START_TEST(lost_with_policy_cpu) {
-    rig r;
-    rig_prepare(&r);
-    r.server.config.on_device_loss = XN_LOSS_CPU;
-    rig_start(&r);
-    call running = call_hold(&r, 2, "");
-    call any = call_send(&r, 2, 5, "");
-    call cuda = call_send(&r, 1, 7, ", \"backend\": \"cuda\"");
-    wait_queued(&r, 2);
-    fake[FAKE_GPU].lost[0] = true;
-    sem_post(&fake[FAKE_GPU].gate);
-    expect_error(&running, 503, NULL, "launch failure", "the request that ran");
-    expect_error(&cuda, 503, NULL, "not started", "one that asks for cuda");
-    expect_served(&any, "cpu");
-    expect_get(&r, "/v2/health/ready", 200, "\"backend\": \"cpu\"");
-    call later = call_send(&r, 1, 2, "");
-    expect_served(&later, "cpu");
-    call never = call_send(&r, 1, 2, ", \"backend\": \"cuda\"");
-    expect_error(&never, 503, "backend", "cuda", "one that asks for cuda later");
-    expect_rejected(&r, "device", 3);
-    rig_stop(&r);
-    ck_assert_int_ne(sem_trywait(&r.fatal), 0); /* the process goes on */
-}
-END_TEST
-
-/* A lost device pins no memory either: the first request still gets a buffer, and so finds the
- * loss. */
-START_TEST(lost_before_any_memory_was_pinned) {
-    rig r;
-    rig_prepare(&r);
-    r.server.config.on_device_loss = XN_LOSS_CPU;
-    rig_start(&r);
-    fake[FAKE_GPU].lost[0] = true;
-    call first = call_send(&r, 1, 2, "");
-    expect_error(&first, 503, NULL, "launch failure", "the request that finds the loss");
-    call later = call_send(&r, 1, 2, "");
-    expect_served(&later, "cpu");
-    rig_stop(&r);
+    expect_rejected("device", 4);
+    ck_assert_double_eq(xt_metric(&server.address, "xnord_device_up{device=\"cuda:0\"}"), 0);
+    ck_assert_double_eq(xt_metric(&server.address, "xnord_ready"), 0);
 }
 END_TEST
 
@@ -227,25 +182,22 @@ END_TEST
 
 /* Out of memory even for one request alone: that one is refused, no other. */
 START_TEST(device_memory) {
-    rig r;
-    rig_prepare(&r);
-    rig_start(&r);
+    start();
     fake[FAKE_GPU].run_memory = 3;
-    call large = call_send(&r, 4, 2, "");
+    call large = call_send(4, 2, "");
     expect_error(&large, 503, "input", "cuda:0 has not enough memory for this request (4 images)",
                  "more than the device holds");
-    call small = call_send(&r, 3, 2, "");
+    call small = call_send(3, 2, "");
     expect_served(&small, "cuda:0");
     fake[FAKE_GPU].run_memory = 0;
     fake[FAKE_GPU].prepare_failure = XN_ERR_DEVICE_MEMORY;
-    call fresh = call_send(&r, 1, 9, "");
+    call fresh = call_send(1, 9, "");
     expect_error(&fresh, 503, NULL, "cannot prepare", "no memory for the weights");
     fake[FAKE_GPU].prepare_failure = XN_OK;
-    call again = call_send(&r, 1, 9, "");
+    call again = call_send(1, 9, "");
     expect_served(&again, "cuda:0");
-    expect_rejected(&r, "no_memory", 2);
-    expect_get(&r, "/v2/health/ready", 200, "\"ready\": true");
-    rig_stop(&r);
+    expect_rejected("no_memory", 2);
+    expect_get("/v2/health/ready", 200, "\"ready\": true");
 }
 END_TEST
 
@@ -257,29 +209,23 @@ START_TEST(all_of_a_batch_are_counted) {
     static const char body[] =
         "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"FP32\", \"data\": [3]}, "
         "\"weights\": \"w\", \"mode\": \"float\"}";
-    rig r;
     call calls[REQUESTS];
-    xt_response response;
-    rig_prepare(&r);
-    rig_start(&r);
-    xt_fetch(&r.server.address, "PUT", "/weights/w", "Content-Type: application/json\r\n", weights,
-             sizeof weights - 1, &response);
-    ck_assert_msg(response.status == 201, "%d %s", response.status, response.body);
-    xt_response_free(&response);
-    call first = call_hold(&r, 2, "");
+    start();
+    xt_expect(&server.address, "PUT", "/weights/w", "Content-Type: application/json\r\n", weights,
+              201);
+    call first = call_hold(2, "");
     for (int i = 0; i < REQUESTS; i++) {
         calls[i] = (call){.images = 1, .weight = 5};
-        call_head(&calls[i], &r, sizeof body - 1);
+        call_head(&calls[i], sizeof body - 1);
         ck_assert(xt_send(&calls[i].conn, body, sizeof body - 1));
     }
-    wait_queued(&r, REQUESTS);
+    wait_queued(REQUESTS);
     sem_post(&fake[FAKE_GPU].gate);
     expect_served(&first, "cuda:0");
     for (int i = 0; i < REQUESTS; i++)
         expect_served(&calls[i], "cuda:0");
     ck_assert_uint_eq(fake_record_get(FAKE_GPU, 1).count, REQUESTS);
-    expect_get(&r, "/weights/w", 200, "\"requests\": 5");
-    rig_stop(&r);
+    expect_get("/weights/w", 200, "\"requests\": 5");
 }
 END_TEST
 
@@ -291,33 +237,14 @@ static void pass_time(int64_t ms) {
 }
 
 START_TEST(deadline_in_the_queue) {
-    rig r;
-    rig_prepare(&r);
-    rig_start(&r);
-    call held = call_hold(&r, 2, "");
-    call waits = call_send(&r, 1, 5, ", \"timeout_ms\": 1");
+    start();
+    call held = call_hold(2, "");
+    call waits = call_send(1, 5, ", \"timeout_ms\": 1");
     expect_error(&waits, 504, "timeout_ms", "in the queue", "while the worker is busy");
     sem_post(&fake[FAKE_GPU].gate);
     expect_served(&held, "cuda:0");
     ck_assert_int_eq(fake_record_count(FAKE_GPU), 1);
-    expect_rejected(&r, "deadline", 1);
-    rig_stop(&r);
-}
-END_TEST
-
-START_TEST(deadline_in_the_run) {
-    enum { TIMEOUT_MS = 1500 }; /* and the run has begun before, on the slowest machine */
-    rig r;
-    char more[64];
-    rig_prepare(&r);
-    rig_start(&r);
-    snprintf(more, sizeof more, ", \"timeout_ms\": %d", TIMEOUT_MS);
-    call held = call_hold(&r, 2, more);
-    pass_time(TIMEOUT_MS + 1);
-    sem_post(&fake[FAKE_GPU].gate);
-    expect_error(&held, 504, "timeout_ms", "during the computation", "a run over the deadline");
-    expect_rejected(&r, "deadline", 1);
-    rig_stop(&r);
+    expect_rejected("deadline", 1);
 }
 END_TEST
 
@@ -325,20 +252,17 @@ END_TEST
  * own affair, and has limits of its own. */
 START_TEST(deadline_and_a_slow_body) {
     enum { TIMEOUT_MS = 1500, BODY_MS = 2000 };
-    rig r;
     char more[64];
     call c = {.images = 1, .weight = 2};
-    rig_prepare(&r);
-    rig_start(&r);
+    start();
     snprintf(more, sizeof more, ", \"timeout_ms\": %d", TIMEOUT_MS);
     xt_buffer body = call_body(&c, more);
-    call_head(&c, &r, body.length);
+    call_head(&c, body.length);
     ck_assert(xt_send(&c.conn, body.data, body.length - 1));
     pass_time(BODY_MS);
     ck_assert(xt_send(&c.conn, body.data + body.length - 1, 1));
     expect_served(&c, "cuda:0");
     xt_buffer_free(&body);
-    rig_stop(&r);
 }
 END_TEST
 
@@ -347,61 +271,55 @@ END_TEST
  * device may still write to is held until it has done. */
 START_TEST(hung) {
     enum { CAUGHT = 6 };
-    rig r;
     call calls[CAUGHT];
-    rig_prepare(&r);
-    r.server.config.inline_us = 100;
-    r.server.config.canary_interval_ms = 5;
-    rig_start(&r);
+    server.config.inline_us = 100;
+    server.config.canary_interval_ms = 5;
+    start();
     for (int i = 0; i < 3; i++) { /* the first prepares the weights, by a worker */
-        call c = call_send(&r, 1, 2, "");
+        call c = call_send(1, 2, "");
         expect_served(&c, "cuda:0");
     }
     fake[FAKE_GPU].hung[0] = true;
     for (int i = 0; i < CAUGHT; i++)
-        calls[i] = call_send(&r, 1, 2, ", \"timeout_ms\": 1000");
-    expect_get(&r, "/v2/health/live", 200, "true");
+        calls[i] = call_send(1, 2, ", \"timeout_ms\": 1000");
+    expect_get("/v2/health/live", 200, "true");
     for (int i = 0; i < CAUGHT; i++)
         expect_error(&calls[i], 504, "timeout_ms", "the deadline passed", "one that is caught");
-    xn_engine *engine = r.server.service.engine;
+    xn_engine *engine = server.service.engine;
     xn_lock_take(&engine->lock);
     ck_assert_int_gt(engine->pools.devices[0].canary_since_ns, 0);
     engine->pools.devices[0].canary_since_ns -= 60 * XN_NS_PER_S;
     xn_lock_drop(&engine->lock);
-    expect_get(&r, "/v2/health/live", 200, "true");
-    expect_get(&r, "/v2/health/ready", 503, "cuda:0 has not answered its canary");
-    ck_assert_double_ge(xt_metric(&r.server.address, "xnord_inflight_requests"), 2);
-    ck_assert_double_gt(xt_metric(&r.server.address, "xnord_inflight_bytes"), 0);
-    expect_rejected(&r, "deadline", CAUGHT);
+    expect_get("/v2/health/live", 200, "true");
+    expect_get("/v2/health/ready", 503, "cuda:0 has not answered its canary");
+    ck_assert_double_ge(xt_metric(&server.address, "xnord_inflight_requests"), 2);
+    ck_assert_double_gt(xt_metric(&server.address, "xnord_inflight_bytes"), 0);
+    expect_rejected("deadline", CAUGHT);
     fake[FAKE_GPU].hung[0] = false;
-    ck_assert(xt_metric_becomes(&r.server.address, "xnord_inflight_requests", 0));
-    ck_assert(xt_metric_becomes(&r.server.address, "xnord_ready", 1));
-    call later = call_send(&r, 1, 2, "");
+    ck_assert(xt_metric_becomes(&server.address, "xnord_inflight_requests", 0));
+    ck_assert(xt_metric_becomes(&server.address, "xnord_ready", 1));
+    call later = call_send(1, 2, "");
     expect_served(&later, "cuda:0");
-    rig_stop(&r);
 }
 END_TEST
 
 /* Clients that hang up: what is queued never runs, what runs ends, and nobody else notices. */
 START_TEST(hang_ups) {
-    rig r;
-    rig_prepare(&r);
-    rig_start(&r);
-    call running = call_hold(&r, 2, "");
-    call queued = call_send(&r, 1, 5, "");
-    call stays = call_send(&r, 1, 7, "");
-    wait_queued(&r, 2);
+    start();
+    call running = call_hold(2, "");
+    call queued = call_send(1, 5, "");
+    call stays = call_send(1, 7, "");
+    wait_queued(2);
     xt_reset(&queued.conn);
-    wait_queued(&r, 1);
+    wait_queued(1);
     xt_reset(&running.conn);
     sem_post(&fake[FAKE_GPU].gate);
     expect_served(&stays, "cuda:0");
-    ck_assert(xt_metric_becomes(&r.server.address, "xnord_inflight_requests", 0));
+    ck_assert(xt_metric_becomes(&server.address, "xnord_inflight_requests", 0));
     ck_assert_int_eq(fake_record_count(FAKE_GPU), 2);
     ck_assert_double_eq(fake_record_get(FAKE_GPU, 1).weight, 7);
-    ck_assert(xt_metric_reaches(&r.server.address,
+    ck_assert(xt_metric_reaches(&server.address,
                                 "xnord_rejected_requests_total{reason=\"client_gone\"}", 1));
-    rig_stop(&r);
 }
 END_TEST
 
@@ -423,12 +341,12 @@ static void run_held(xn_task *task) {
     fake_wait(&h->gate);
 }
 
-static void hold_background_threads(const rig *r, held threads[BACKGROUND_THREADS]) {
+static void hold_background_threads(held threads[BACKGROUND_THREADS]) {
     for (int i = 0; i < BACKGROUND_THREADS; i++) {
         threads[i] = (held){.task.run = run_held};
         sem_init(&threads[i].entered, 0, 0);
         sem_init(&threads[i].gate, 0, 0);
-        xn_thread_pool_submit(r->server.service.background_pool, &threads[i].task);
+        xn_thread_pool_submit(server.service.background_pool, &threads[i].task);
         fake_wait(&threads[i].entered);
     }
 }
@@ -440,7 +358,7 @@ static void release_background_threads(held threads[BACKGROUND_THREADS]) {
 
 /* Sends a long one whose body is whole, and waits for a background thread, when this returns. more:
  * behind the weights; it may be no JSON. */
-static call send_long(const rig *r, const char *more) {
+static call send_long(const char *more) {
     call c = {.images = 1, .weight = 2};
     xt_buffer body = {0};
     xt_print(&body, "%*s", LONG_BYTES, " ");
@@ -450,10 +368,10 @@ static call send_long(const rig *r, const char *more) {
              "]}, \"weights\": {\"shape\": [1,1,1,1], \"datatype\": \"FP32\", \"data\": [2]}, "
              "\"mode\": \"float\"%s}",
              more);
-    call_head(&c, r, body.length);
+    call_head(&c, body.length);
     ck_assert(xt_send(&c.conn, body.data, body.length));
-    ck_assert(xt_metric_reaches(&r->server.address, "xnord_received_body_bytes_total",
-                                (double)body.length));
+    ck_assert(
+        xt_metric_reaches(&server.address, "xnord_received_body_bytes_total", (double)body.length));
     xt_buffer_free(&body);
     return c;
 }
@@ -461,35 +379,29 @@ static call send_long(const rig *r, const char *more) {
 /* Waiting for a background thread counts, as decoding does. */
 START_TEST(deadline_before_the_body_is_decoded) {
     enum { TIMEOUT_MS = 50 };
-    rig r;
     held threads[BACKGROUND_THREADS];
-    rig_prepare(&r);
-    rig_start(&r);
-    hold_background_threads(&r, threads);
-    call c = send_long(&r, ", \"timeout_ms\": 50");
+    start();
+    hold_background_threads(threads);
+    call c = send_long(", \"timeout_ms\": 50");
     pass_time(2 * TIMEOUT_MS);
     release_background_threads(threads);
     expect_error(&c, 504, "timeout_ms", NULL, "a deadline that passed in the background pool");
-    rig_stop(&r);
 }
 END_TEST
 
 /* What a client that is gone has sent is not even read: nobody would be told what is wrong. */
 START_TEST(hang_up_before_the_body_is_decoded) {
-    rig r;
     held threads[BACKGROUND_THREADS];
-    rig_prepare(&r);
-    rig_start(&r);
-    hold_background_threads(&r, threads);
-    call c = send_long(&r, ", this is no JSON");
+    start();
+    hold_background_threads(threads);
+    call c = send_long(", this is no JSON");
     xt_reset(&c.conn);
-    ck_assert(xt_metric_becomes(&r.server.address,
+    ck_assert(xt_metric_becomes(&server.address,
                                 "xnord_connections_closed_total{reason=\"client_gone\"}", 1));
     release_background_threads(threads);
-    ck_assert(xt_metric_becomes(&r.server.address, "xnord_inflight_requests", 0));
-    expect_rejected(&r, "client_gone", 1);
-    expect_rejected(&r, "malformed", 0);
-    rig_stop(&r);
+    ck_assert(xt_metric_becomes(&server.address, "xnord_inflight_requests", 0));
+    expect_rejected("client_gone", 1);
+    expect_rejected("malformed", 0);
 }
 END_TEST
 
@@ -497,13 +409,11 @@ XN_SUITE(http_device) {
     Suite *s = suite_create("http_device");
     TCase *t = tcase_create("device");
     tcase_set_timeout(t, 120);
+    tcase_add_checked_fixture(t, begin, end);
     tcase_add_test(t, lost_with_policy_exit);
-    tcase_add_test(t, lost_with_policy_cpu);
-    tcase_add_test(t, lost_before_any_memory_was_pinned);
     tcase_add_test(t, device_memory);
     tcase_add_test(t, all_of_a_batch_are_counted);
     tcase_add_test(t, deadline_in_the_queue);
-    tcase_add_test(t, deadline_in_the_run);
     tcase_add_test(t, deadline_and_a_slow_body);
     tcase_add_test(t, hung);
     tcase_add_test(t, deadline_before_the_body_is_decoded);

@@ -29,14 +29,6 @@ START_TEST(help_and_the_configuration_are_printed) {
 }
 END_TEST
 
-START_TEST(list_devices_shows_the_cpu) {
-    xt_buffer out = {0};
-    ck_assert_int_eq(xt_run(XT_FLAGS("--list-devices"), NULL, &out, NULL), 0);
-    ck_assert_msg(strstr(out.data, "cpu") != NULL, "%s", out.data);
-    xt_buffer_free(&out);
-}
-END_TEST
-
 /* The instruction sets of the CPU: of each, that it is taken by name, in --list-devices and as the
  * label of /metrics, or refused with the names of those that there are. */
 START_TEST(the_instruction_set_is_named_or_refused) {
@@ -158,31 +150,6 @@ START_TEST(start_up_lines) {
 }
 END_TEST
 
-/* Lines are one JSON object each, carry the request's id, and no request can forge one. */
-START_TEST(json_logs) {
-    xt_daemon *d = xt_daemon_start(
-        XT_FLAGS("--backend", "cpu", "--log-format", "json", "--log-level", "debug"));
-    xt_response response;
-    xt_fetch(d, "GET", "/forged%0A{\"level\":%22%ff%01", "X-Request-Id: logged-one\r\n", NULL, 0,
-             &response);
-    ck_assert_int_eq(response.status, 404);
-    xt_response_free(&response);
-    ck_assert(xt_daemon_log_wait(d, "logged-one"));
-    char *log = xt_daemon_log(d);
-    bool with_id = false;
-    for (char *line = log, *rest = NULL; (line = strtok_r(line, "\n", &rest)); line = NULL) {
-        ck_assert_msg(xt_json_valid(line), "not JSON: %s", line);
-        ck_assert_msg(xt_json_at(line, "time") && xt_json_at(line, "level") &&
-                          xt_json_at(line, "message"),
-                      "%s", line);
-        with_id = with_id || xt_json_is(line, "id", "logged-one");
-    }
-    ck_assert(with_id);
-    free(log);
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
-
 XN_SUITE(http_flags) {
     Suite *s = suite_create("http_flags");
     TCase *t = tcase_create("flags");
@@ -190,14 +157,12 @@ XN_SUITE(http_flags) {
     tcase_add_checked_fixture(t, NULL, xt_reap);
     tcase_add_test(t, version);
     tcase_add_test(t, help_and_the_configuration_are_printed);
-    tcase_add_test(t, list_devices_shows_the_cpu);
     tcase_add_loop_test(t, the_instruction_set_is_named_or_refused, 0, 6);
     tcase_add_loop_test(t, fewer_openmp_threads_than_asked_for, 0, 3);
     tcase_add_loop_test(t, bad_settings_are_named, 0, (int)(sizeof refusals / sizeof *refusals));
     tcase_add_test(t, no_function_is_exported);
     tcase_add_test(t, a_port_in_use_is_an_error);
     tcase_add_test(t, start_up_lines);
-    tcase_add_test(t, json_logs);
     suite_add_tcase(s, t);
     return s;
 }

@@ -77,19 +77,6 @@ START_TEST(other_signals_do_nothing) {
 }
 END_TEST
 
-/* A reload where nothing can be reloaded is no reason to do anything else. */
-START_TEST(hang_up_without_files) {
-    xt_conn conn;
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "cpu"));
-    ck_assert(xt_connect(&conn, d));
-    ck_assert_int_eq(status_on(&conn, "/v2", ""), 200);
-    reload(d, "SIGHUP");
-    ck_assert_int_eq(status_on(&conn, "/v2", ""), 200);
-    xt_disconnect(&conn);
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
-
 /* ---- keys ---- */
 
 static const char body[] = "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"FP32\", \"data\": "
@@ -439,7 +426,6 @@ XN_SUITE(http_life) {
     tcase_set_timeout(t, 300);
     tcase_add_checked_fixture(t, NULL, xt_reap);
     tcase_add_test(t, other_signals_do_nothing);
-    tcase_add_test(t, hang_up_without_files);
     tcase_add_test(t, keys_are_reloaded);
     tcase_add_test(t, certificates_are_reloaded);
     tcase_add_test(t, tls_and_nothing_else);

@@ -150,101 +150,7 @@ START_TEST(concurrent_clients_get_their_own_answers) {
 }
 END_TEST
 
-/* ---- batches ---- */
-
-typedef struct waiting {
-    xt_conn conn;
-    xt_problem problem;
-    xt_message message;
-} waiting;
-
-static void send_waiting(waiting *w, xt_daemon *daemon, const xt_case *what, uint64_t seed,
-                         const waiting *same_weights) {
-    xt_problem_make(&w->problem, what, seed);
-    if (same_weights)
-        share_weights(&w->problem, &same_weights->problem);
-    xt_encode(&w->problem, XT_OIP, &(xt_options){0}, &w->message);
-    xt_buffer head = {0};
-    xt_print(&head, "POST /conv HTTP/1.1\r\nHost: a\r\n%sContent-Length: %zu\r\n\r\n",
-             w->message.headers.data, w->message.body.length);
-    ck_assert(xt_connect(&w->conn, daemon));
-    ck_assert(xt_send(&w->conn, head.data, head.length));
-    ck_assert(xt_send(&w->conn, w->message.body.data, w->message.body.length));
-    xt_buffer_free(&head);
-}
-
-static void free_waiting(waiting *w) {
-    xt_disconnect(&w->conn);
-    xt_problem_free(&w->problem);
-    xt_message_free(&w->message);
-}
-
-static void receive_waiting(waiting *w, double requests, double images, const char *what) {
-    xt_response response;
-    xt_answer answer;
-    char error[512] = "";
-    xt_result result = xt_receive(&w->conn, false, false, &response);
-    ck_assert_msg(result == XT_GOT, "%s: got %s", what, xt_result_name(result));
-    ck_assert_msg(xt_response_matches(&response, XT_OIP, &w->problem, NULL, error, sizeof error),
-                  "%s: %s", what, error);
-    ck_assert(xt_answer_read(&response, XT_OIP, &answer, error, sizeof error));
-    ck_assert_msg(answer.batch_requests >= requests && answer.batch_requests <= requests &&
-                      answer.batch_images >= images && answer.batch_images <= images,
-                  "%s: a batch of %g requests and %g images, expected %g and %g", what,
-                  answer.batch_requests, answer.batch_images, requests, images);
-    xt_answer_free(&answer);
-    xt_response_free(&response);
-    free_waiting(w);
-}
-
-/* The delay is longer than the test may last: only a full batch is launched before. */
-START_TEST(a_full_batch_is_launched_at_once) {
-    static const xt_case what = {"joins", 2, 3, 6, 7, 4, 3, 3, .padding_name = "same"};
-    enum { COUNT = 4 };
-    waiting clients[COUNT];
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--batch-delay-us", "10000000", "--max-batch-images",
-                                            "8", "--timeout-ms", "300000", "--workers", "1"));
-    for (uint64_t i = 0; i < COUNT; i++)
-        send_waiting(&clients[i], d, &what, xn_test_seed() + i, i ? clients : NULL);
-    for (int i = 1; i < COUNT; i++) /* client 0's problem is shared until all were sent */
-        receive_waiting(&clients[i], COUNT, 2 * COUNT, "one of four");
-    receive_waiting(&clients[0], COUNT, 2 * COUNT, "the first of four");
-    ck_assert(xt_metric_becomes(d, "xnord_batch_requests_count", 1));
-    char *page = xt_get(d, "/metrics");
-    ck_assert_double_eq(xt_sample(page, "xnord_batch_requests_sum"), COUNT);
-    ck_assert_double_eq(xt_sample(page, "xnord_batch_images_sum"), 2 * COUNT);
-    free(page);
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
-
 /* ---- hang-ups ---- */
-
-/* Requests that wait for company when their clients reset the connection: dropped, never run,
- * nothing leaks. (One that only closes could be a half-close: its request is answered.) */
-START_TEST(queued_work_of_gone_clients_is_dropped) {
-    static const xt_case what = {"gone", 1, 3, 6, 7, 4, 3, 3, .padding_name = "same"};
-    enum { COUNT = 6 };
-    waiting clients[COUNT], stays;
-    xt_daemon *d =
-        xt_daemon_start(XT_FLAGS("--batch-delay-us", "10000000", "--timeout-ms", "300000"));
-    for (uint64_t i = 0; i < COUNT; i++)
-        send_waiting(&clients[i], d, &what, xn_test_seed() + i, NULL);
-    send_waiting(&stays, d, &what, xn_test_seed() + COUNT, NULL);
-    ck_assert(xt_metric_becomes(d, "xnord_queue_depth", COUNT + 1));
-    for (int i = 0; i < COUNT; i++) {
-        xt_reset(&clients[i].conn);
-        free_waiting(&clients[i]);
-    }
-    ck_assert(xt_metric_becomes(d, "xnord_rejected_requests_total{reason=\"client_gone\"}", COUNT));
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 1));
-    ck_assert(xt_metric_becomes(d, "xnord_queue_depth", 1));
-    ck_assert_double_eq(xt_metric(d, "xnord_batch_requests_count"), 0); /* nothing ran */
-    kill(d->pid, SIGTERM);                                              /* launches what waits */
-    receive_waiting(&stays, 1, 1, "the client that stayed");
-    ck_assert_int_eq(xt_daemon_wait(d), 0);
-}
-END_TEST
 
 /* At every stage of sending a request, and before reading the answer. */
 START_TEST(hang_ups_anywhere) {
@@ -349,8 +255,6 @@ XN_SUITE(http_load) {
     t = tcase_create("own");
     tcase_set_timeout(t, 180);
     tcase_add_checked_fixture(t, NULL, xt_reap);
-    tcase_add_test(t, a_full_batch_is_launched_at_once);
-    tcase_add_test(t, queued_work_of_gone_clients_is_dropped);
     tcase_add_test(t, hang_ups_in_the_body);
     tcase_add_loop_test(t, all_of_a_batch_are_answered, 0, 2);
     suite_add_tcase(s, t);

@@ -132,21 +132,6 @@ START_TEST(bodies_refused_in_the_middle) {
 }
 END_TEST
 
-/* Every length around the steps by which a body's count grows. */
-START_TEST(bodies_of_every_length) {
-    static const size_t lengths[] = {65535,   65536,       65537,           131072,
-                                     MIB / 4, MIB / 4 + 1, MIB / 4 + 65536, MIB / 4 + 65537,
-                                     MIB,     3 * MIB - 1, 9 * MIB + 7};
-    /* An eighth of 8 MiB ahead of the bytes: the longer ones grow. */
-    xt_daemon *d =
-        xt_daemon_start(XT_FLAGS("--queue-bytes", "16M", "--max-bytes-per-client", "16M"));
-    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-        ck_assert_int_eq(post(d, lengths[i]), 200);
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_bytes", 0));
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
-
 /* A refusal does not read what it refused: the client of a large body sees the answer although it
  * sends on, and soon cannot send any more. */
 START_TEST(refused_bodies_are_not_read) {
@@ -272,24 +257,6 @@ START_TEST(an_address_has_a_share_of_the_bytes) {
     xt_disconnect(&holder);
     ck_assert(xt_metric_becomes(d, "xnord_inflight_bytes", 0));
     ck_assert_int_eq(post_from(d, "127.0.0.2", 4 * MIB, 0), 200);
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
-
-START_TEST(an_address_has_a_share_of_the_requests) {
-    enum { SHARE = 3 };
-    xt_conn holders[SHARE];
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--max-requests-per-client", "3", PATIENT));
-    for (int i = 0; i < SHARE; i++)
-        begin_body(&holders[i], d, "127.0.0.2", 100);
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", SHARE));
-    ck_assert_int_eq(post_from(d, "127.0.0.2", 100, 0), 429);
-    ck_assert_int_eq(post_from(d, "127.0.0.3", 100, 0), 200);
-    xt_disconnect(&holders[0]);
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", SHARE - 1));
-    ck_assert_int_eq(post_from(d, "127.0.0.2", 100, 0), 200);
-    for (int i = 1; i < SHARE; i++)
-        xt_disconnect(&holders[i]);
     ck_assert_int_eq(xt_daemon_stop(d), 0);
 }
 END_TEST
@@ -599,12 +566,10 @@ XN_SUITE(http_memory) {
     tcase_add_checked_fixture(t, NULL, xt_reap);
     tcase_add_test(t, announced_bodies_hold_nothing);
     tcase_add_test(t, bodies_refused_in_the_middle);
-    tcase_add_test(t, bodies_of_every_length);
     tcase_add_test(t, refused_bodies_are_not_read);
     tcase_add_test(t, bodies_wait_for_a_place);
     tcase_add_test(t, files_of_a_load_count);
     tcase_add_test(t, an_address_has_a_share_of_the_bytes);
-    tcase_add_test(t, an_address_has_a_share_of_the_requests);
     tcase_add_test(t, a_key_has_a_share);
     tcase_add_test(t, connections_count);
     tcase_add_test(t, a_reader_that_makes_progress_is_served);

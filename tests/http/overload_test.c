@@ -37,10 +37,6 @@ static void send_part(request *r, xt_daemon *daemon, uint64_t seed, size_t bytes
     send_made(r, daemon, bytes);
 }
 
-static void send_rest(request *r, size_t from) {
-    ck_assert(xt_send(&r->conn, r->message.body.data + from, r->message.body.length - from));
-}
-
 static void free_request(request *r) {
     xt_disconnect(&r->conn);
     xt_message_free(&r->message);
@@ -148,51 +144,6 @@ START_TEST(larger_bodies_wait_for_the_queue) {
 }
 END_TEST
 
-/* Refused from its Content-Length, while the bytes of others fill the queue; what others have only
- * announced fills nothing. */
-START_TEST(queue_bytes) {
-    static char filler[3 << 20];
-    request waiting;
-    xt_response response;
-    xt_conn conn, holder;
-    xt_daemon *d = xt_daemon_start(
-        XT_FLAGS(LONG_DELAY, "--queue-bytes", "4M", "--max-bytes-per-client", "4M"));
-    memset(filler, ' ', sizeof filler);
-    send_part(&waiting, d, xn_test_seed(), SIZE_MAX);
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 1));
-    ck_assert(xt_connect(&holder, d));
-    ck_assert(xt_send_text(&holder, "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: "
-                                    "application/json\r\nContent-Length: 3800000\r\n\r\n"));
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 2)); /* fits beside the other */
-    ck_assert_double_lt(xt_metric(d, "xnord_inflight_bytes"), 1 << 20);
-    ck_assert(xt_send(&holder, filler, sizeof filler));
-    ck_assert(xt_metric_reaches(d, "xnord_inflight_bytes", sizeof filler));
-    ck_assert(xt_connect(&conn, d));
-    ck_assert(xt_send_text(&conn, "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: "
-                                  "application/json\r\nExpect: 100-continue\r\n"
-                                  "Content-Length: 1000000\r\n\r\n"));
-    ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
-    xt_check_error(&response, 429, NULL, "queue-bytes", "a body over what is left");
-    check_retry_after(&response);
-    xt_response_free(&response);
-    xt_disconnect(&conn);
-    ck_assert(xt_connect(&conn, d)); /* over the whole: no time would help */
-    ck_assert(xt_send_text(&conn, "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: "
-                                  "application/json\r\nExpect: 100-continue\r\n"
-                                  "Content-Length: 4194305\r\n\r\n"));
-    ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
-    xt_check_error(&response, 413, NULL, "queue-bytes", "a body over all");
-    xt_response_free(&response);
-    xt_disconnect(&conn);
-    xt_disconnect(&holder);
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 1));
-    kill(d->pid, SIGTERM);
-    expect_answer(&waiting, true, "an accepted request");
-    free_request(&waiting);
-    ck_assert_int_eq(xt_daemon_wait(d), 0);
-}
-END_TEST
-
 /* What a request needs besides its body counts too: more than all of --queue-bytes is 413, however
  * little is in use, and not a 429 that no time would cure. */
 START_TEST(queue_bytes_of_outputs) {
@@ -279,44 +230,6 @@ static int ready_status(xt_conn *conn) {
     return status;
 }
 
-START_TEST(sigterm_under_load) {
-    enum { COUNT = 6 };
-    request waiting[COUNT], half;
-    xt_conn watcher, newcomer;
-    xt_response response;
-    xt_daemon *d = xt_daemon_start(XT_FLAGS(LONG_DELAY));
-    for (uint64_t i = 0; i < COUNT; i++)
-        send_part(&waiting[i], d, xn_test_seed() + i, SIZE_MAX);
-    send_part(&half, d, xn_test_seed() + COUNT, 100); /* accepted, its body still coming */
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", COUNT + 1));
-    ck_assert(xt_connect(&watcher, d));
-    ck_assert_int_eq(ready_status(&watcher), 200);
-    ck_assert(xt_connect(&newcomer, d));
-    kill(d->pid, SIGTERM);
-    for (int i = 0; i < COUNT; i++) {
-        expect_answer(&waiting[i], true, "accepted before SIGTERM");
-        free_request(&waiting[i]);
-    }
-    /* Unready, and closed to new work, while the half request keeps it alive. */
-    ck_assert_int_eq(ready_status(&watcher), 503);
-    xt_result result = xt_request(&newcomer, "POST", "/conv", "Content-Type: application/json\r\n",
-                                  "{}", 2, &response);
-    if (result == XT_GOT) {
-        xt_check_error(&response, 503, NULL, NULL, "a new request while draining");
-        check_retry_after(&response);
-    } else {
-        ck_assert_msg(result == XT_CLOSED, "a new request: %s", xt_result_name(result));
-    }
-    xt_response_free(&response);
-    send_rest(&half, 100);
-    expect_answer(&half, true, "accepted with half its body");
-    free_request(&half);
-    xt_disconnect(&watcher);
-    xt_disconnect(&newcomer);
-    ck_assert_int_eq(xt_daemon_wait(d), 0);
-}
-END_TEST
-
 #define SEVEN "1,1,1,1,1,1,1"
 
 /* Some 5e7 multiply-adds on the naive backend, which are under way when the signal comes. */
@@ -392,14 +305,12 @@ XN_SUITE(http_overload) {
     tcase_add_checked_fixture(t, NULL, xt_reap);
     tcase_add_test(t, queue_depth);
     tcase_add_test(t, larger_bodies_wait_for_the_queue);
-    tcase_add_test(t, queue_bytes);
     tcase_add_test(t, queue_bytes_of_outputs);
     tcase_add_test(t, queue_bytes_of_weights);
     suite_add_tcase(s, t);
     t = tcase_create("drain");
     tcase_set_timeout(t, 180);
     tcase_add_checked_fixture(t, NULL, xt_reap);
-    tcase_add_test(t, sigterm_under_load);
     tcase_add_test(t, what_runs_is_finished);
     tcase_add_loop_test(t, idle_connections_do_not_delay_the_end, 0, 2);
     tcase_add_test(t, second_signal_exits_at_once);

@@ -72,7 +72,6 @@ static void start(rig *r, int64_t most_pinned, int64_t inline_us) {
     static const char weights[] = "{\"weights\": {\"shape\": [1, 1, 1, 1], \"datatype\": \"FP32\", "
                                   "\"data\": [2.5]}}";
     xn_error error = {0};
-    xt_response response;
     fake_reset();
     memset(r, 0, sizeof *r);
     r->rng = (xn_rng){xn_test_seed()};
@@ -84,10 +83,8 @@ static void start(rig *r, int64_t most_pinned, int64_t inline_us) {
         r->server.config.queue_bytes = most_pinned;
     xn_engine *engine = fake_engine_pair(&r->server.config, 1);
     ck_assert_msg(!xt_instance_start(&r->server, engine, &error), "%s", error.message);
-    xt_fetch(&r->server.address, "PUT", "/weights/w", "Content-Type: application/json\r\n", weights,
-             strlen(weights), &response);
-    ck_assert_int_eq(response.status, 201);
-    xt_response_free(&response);
+    xt_expect(&r->server.address, "PUT", "/weights/w", "Content-Type: application/json\r\n",
+              weights, 201);
     map_objects(r);
 }
 

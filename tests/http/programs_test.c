@@ -126,10 +126,7 @@ START_TEST(scratch_has_a_limit) {
     char *body = calloc(2, WIDTH);
     xt_daemon *d = xt_daemon_start(
         XT_FLAGS("--queue-bytes", "64M", "--max-bytes-per-client", "64M", "--backend", "cpu"));
-    xt_fetch(d, "PUT", "/weights/k", "Content-Type: application/json\r\n", kernel, strlen(kernel),
-             &response);
-    ck_assert_int_eq(response.status, 201);
-    xt_response_free(&response);
+    xt_expect(d, "PUT", "/weights/k", "Content-Type: application/json\r\n", kernel, 201);
     const long before = xt_daemon_memory_kb(d, "VmHWM");
     xt_fetch(d, "POST", target, "Content-Type: application/octet-stream\r\n", body,
              2 * (size_t)WIDTH, &response);

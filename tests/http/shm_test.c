@@ -36,10 +36,7 @@ static void stop(void) {
 
 /* A new object of that size; nothing is registered. */
 static unsigned char *fresh_memory(size_t bytes) {
-    xt_response response;
-    xt_fetch(daemon_, "POST", "/v2/systemsharedmemory/unregister", "", "", 0, &response);
-    ck_assert_int_eq(response.status, 200);
-    xt_response_free(&response);
+    xt_expect(daemon_, "POST", "/v2/systemsharedmemory/unregister", "", "", 200);
     shm_unlink(key);
     int fd = shm_open(key, O_RDWR | O_CREAT | O_EXCL, 0600);
     ck_assert(fd >= 0 && !ftruncate(fd, (off_t)bytes));
@@ -57,6 +54,18 @@ static void resize(size_t bytes) {
 
 static void post(const char *target, const char *body, xt_response *response) {
     xt_fetch(daemon_, "POST", target, headers, body, strlen(body), response);
+}
+
+/* The status alone; a refusal that says so. */
+static void expect(const char *target, const char *body, int status) {
+    xt_expect(daemon_, "POST", target, headers, body, status);
+}
+
+static void refused(const char *target, const char *body, int status, const char *part) {
+    xt_response response;
+    post(target, body, &response);
+    xt_check_oip_error(&response, status, part, target);
+    xt_response_free(&response);
 }
 
 static int register_region(const char *name, const char *of, const char *offset,
@@ -91,15 +100,11 @@ START_TEST(what_is_registered_is_shown) {
     ck_assert(xt_json_is(one, "0.name", "one") && !xt_json_at(one, "1"));
     free(one);
     xt_response response;
-    post(REGION "one/unregister", "", &response);
-    ck_assert_int_eq(response.status, 200);
-    xt_response_free(&response);
+    expect(REGION "one/unregister", "", 200);
     xt_fetch(daemon_, "GET", REGION "one/status", "", NULL, 0, &response);
     xt_check_oip_error(&response, 404, "one", "status");
     xt_response_free(&response);
-    post(REGION "one/unregister", "{}", &response); /* again: as good as done */
-    ck_assert_int_eq(response.status, 200);
-    xt_response_free(&response);
+    expect(REGION "one/unregister", "{}", 200); /* again: as good as done */
 }
 END_TEST
 
@@ -122,7 +127,6 @@ START_TEST(wrong_regions) {
                  {"..", "0", "10"},
                  {"/", "0", "10"},
                  {"", "0", "10"}};
-    xt_response response;
     char name[200];
     fresh_memory(BYTES);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
@@ -138,9 +142,7 @@ START_TEST(wrong_regions) {
     name[129] = 0;
     ck_assert_int_eq(register_region(name, key, "0", "10", NULL), 400);
     ck_assert_int_eq(register_region("a%01b", key, "0", "10", NULL), 400);
-    post(REGION "s/register", "{}", &response);
-    xt_check_oip_error(&response, 400, "key", "no key");
-    xt_response_free(&response);
+    refused(REGION "s/register", "{}", 400, "key");
 }
 END_TEST
 
@@ -158,19 +160,12 @@ START_TEST(no_more_than_128) {
 END_TEST
 
 START_TEST(cuda_regions) {
-    xt_response response;
     char *none = xt_get(daemon_, "/v2/cudasharedmemory/status");
     ck_assert_str_eq(none, "[]\n");
     free(none);
-    post("/v2/cudasharedmemory/unregister", "", &response);
-    ck_assert_int_eq(response.status, 200);
-    xt_response_free(&response);
-    post("/v2/cudasharedmemory/region/x/unregister", "", &response);
-    ck_assert_int_eq(response.status, 200);
-    xt_response_free(&response);
-    post("/v2/cudasharedmemory/region/x/register", "{}", &response);
-    xt_check_oip_error(&response, 501, NULL, "cuda");
-    xt_response_free(&response);
+    expect("/v2/cudasharedmemory/unregister", "", 200);
+    expect("/v2/cudasharedmemory/region/x/unregister", "", 200);
+    refused("/v2/cudasharedmemory/region/x/register", "{}", 501, NULL);
 }
 END_TEST
 
@@ -199,6 +194,17 @@ static unsigned char *both_regions(void) {
     ck_assert_int_eq(register_region("in", key, "0", "4096", NULL), 200);
     ck_assert_int_eq(register_region("out", key, "4096", "4096", NULL), 200);
     return memory;
+}
+
+/* Of so many images, at the beginning of both regions. */
+static void check_infer(int64_t images, int status, const char *part) {
+    xt_response response;
+    infer_shared(images, 0, (uint64_t)images * IMAGE, 0, (uint64_t)images * CLASSES * 4, &response);
+    if (status == 200)
+        ck_assert_msg(response.status == 200, "%s", response.body);
+    else
+        xt_check_oip_error(&response, status, part, "infer");
+    xt_response_free(&response);
 }
 
 START_TEST(values_in_shared_memory) {
@@ -248,9 +254,7 @@ START_TEST(ranges_outside_of_a_region) {
     }
     munmap(memory, BYTES);
     fresh_memory(BYTES);
-    infer_shared(1, 0, IMAGE, 0, 40, &response);
-    xt_check_oip_error(&response, 400, "in", "no region");
-    xt_response_free(&response);
+    check_infer(1, 400, "in");
 }
 END_TEST
 
@@ -274,16 +278,6 @@ static int regions_shown(void) {
     return count;
 }
 
-static void check_infer(int64_t images, int status, const char *part) {
-    xt_response response;
-    infer_shared(images, 0, (uint64_t)images * IMAGE, 0, (uint64_t)images * CLASSES * 4, &response);
-    if (status == 200)
-        ck_assert_msg(response.status == 200, "%s", response.body);
-    else
-        xt_check_oip_error(&response, status, part, "infer");
-    xt_response_free(&response);
-}
-
 /* The other key neither sees, uses nor unregisters a region, and may have one of the same name. */
 START_TEST(regions_belong_to_their_key) {
     char path[64];
@@ -304,11 +298,8 @@ START_TEST(regions_belong_to_their_key) {
     check_infer(1, 400, "no region \"in\"");
     static const char *const unregister[] = {REGION "in/unregister",
                                              "/v2/systemsharedmemory/unregister"};
-    for (int i = 0; i < 2; i++) {
-        post(unregister[i], "", &response);
-        ck_assert_int_eq(response.status, 200);
-        xt_response_free(&response);
-    }
+    for (int i = 0; i < 2; i++)
+        expect(unregister[i], "", 200);
     ck_assert_int_eq(register_region("in", key, "0", "512", NULL), 200);
     check_infer(1, 400, "no region \"out\"");
     ck_assert_int_eq(regions_shown(), 1);
@@ -325,21 +316,14 @@ END_TEST
 
 /* A region that shrinks is an error, and no more than that. */
 START_TEST(memory_that_shrinks) {
-    xt_response response;
     unsigned char *memory = both_regions();
-    ck_assert_int_eq(infer_shared(1, 0, IMAGE, 0, 40, &response), 200);
-    xt_response_free(&response);
+    check_infer(1, 200, NULL);
     resize(IMAGE - 1);
-    infer_shared(1, 0, IMAGE, 0, 40, &response);
-    xt_check_oip_error(&response, 400, "shrunk", "shrunk");
-    xt_response_free(&response);
+    check_infer(1, 400, "shrunk");
     resize(0);
-    infer_shared(1, 0, IMAGE, 0, 40, &response);
-    xt_check_oip_error(&response, 400, "shrunk", "nothing left");
-    xt_response_free(&response);
+    check_infer(1, 400, "shrunk");
     resize(BYTES);
-    ck_assert_int_eq(infer_shared(1, 0, IMAGE, 0, 40, &response), 200);
-    xt_response_free(&response);
+    check_infer(1, 200, NULL);
     munmap(memory, BYTES);
 }
 END_TEST
@@ -375,10 +359,7 @@ START_TEST(spare_bits_in_shared_memory) {
         "{\"weights\": {\"shape\": [1, 3, 1, 1], \"datatype\": \"FP32\", \"data\": [1, 1, 1]}}";
     unsigned char *memory = both_regions();
     xt_response response;
-    xt_fetch(daemon_, "PUT", "/weights/sum", "Content-Type: application/json\r\n", weights,
-             strlen(weights), &response);
-    ck_assert_msg(response.status == 201, "%s", response.body);
-    xt_response_free(&response);
+    xt_expect(daemon_, "PUT", "/weights/sum", "Content-Type: application/json\r\n", weights, 201);
     memcpy(memory, "\x07\xff\xf8\xf9", 4); /* of 3 bits each: all, all, none, one */
     post("/v2/models/sum/infer",
          "{\"inputs\": [{\"name\": \"input\", \"shape\": [1, 3, 2, 2], \"datatype\": \"BITS\", "
@@ -470,10 +451,7 @@ START_TEST(images_in_place) {
     fill_image(memory, 51);
     infer_image(0, 200);
     check_image(memory + IMAGES_BYTES + 4096, 51);
-    xt_response response;
-    post("/v2/systemsharedmemory/unregister", "", &response);
-    ck_assert_int_eq(response.status, 200);
-    xt_response_free(&response);
+    expect("/v2/systemsharedmemory/unregister", "", 200);
     register_images(10, memory, 100);
     munmap(memory, ROOM);
 }
@@ -493,9 +471,7 @@ START_TEST(not_allowed) {
     xt_fetch(closed, "POST", REGION "x/register", "", "{}", 2, &response);
     xt_check_oip_error(&response, 501, "--allow-client-shm", "register");
     xt_response_free(&response);
-    xt_fetch(closed, "POST", "/v2/systemsharedmemory/unregister", "", "", 0, &response);
-    ck_assert_int_eq(response.status, 200);
-    xt_response_free(&response);
+    xt_expect(closed, "POST", "/v2/systemsharedmemory/unregister", "", "", 200);
     ck_assert_int_eq(xt_daemon_stop(closed), 0);
     text = xt_get(daemon_, "/v2");
     ck_assert_ptr_nonnull(strstr(text, "\"system_shared_memory\""));

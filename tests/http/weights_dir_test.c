@@ -1,5 +1,5 @@
-/* --weights-dir on real daemons: killed in the middle of PUTs and started again, a disk that is
- * full, SIGHUP. All else is in tests/unit/weights_dir_test.c. */
+/* --weights-dir on real daemons: killed in the middle of PUTs and started again, folders in the
+ * place of files, SIGHUP. All else is in tests/unit/weights_dir_test.c. */
 #include "client/wire.h"
 
 #include <dirent.h>
@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,16 +34,6 @@ static void remove_folder(void) {
 
 static xt_daemon *start_over_folder(void) {
     return xt_daemon_start(XT_FLAGS("--weights-dir", folder, "--weights-poll-ms", "200"));
-}
-
-static int temporaries(void) {
-    int count = 0;
-    DIR *stream = opendir(folder);
-    ck_assert_ptr_nonnull(stream);
-    for (const struct dirent *e; (e = readdir(stream));)
-        count += strstr(e->d_name, ".tmp") != NULL;
-    closedir(stream);
-    return count;
 }
 
 /* ---- one change of a name, and what it must lead to ---- */
@@ -226,50 +215,6 @@ END_TEST
 
 /* ---- what goes wrong ---- */
 
-START_TEST(a_folder_that_cannot_be_used_is_an_error) {
-    static const char *const bad[] = {"/nonexistent/weights", "/dev/null"};
-    xt_buffer out = {0}, err = {0};
-    int status = xt_run(XT_FLAGS("--backend", "cpu", "--port", "0", "--weights-dir", bad[_i]), NULL,
-                        &out, &err);
-    ck_assert_int_eq(status, 1);
-    ck_assert_msg(strstr(err.data, "--weights-dir") && strstr(err.data, bad[_i]), "%s", err.data);
-    xt_buffer_free(&out);
-    xt_buffer_free(&err);
-}
-END_TEST
-
-START_TEST(a_full_disk_is_an_error_of_that_put) {
-    char before[HASH], after[HASH];
-    xt_conn conn;
-    xt_response response;
-    make_folder();
-    xt_daemon *d = start_over_folder();
-    ck_assert(xt_connect(&conn, d));
-    ck_assert_int_eq(put_version(&conn, "w", 1, &response), XT_GOT);
-    ck_assert_int_eq(response.status, 201);
-    xt_response_free(&response);
-    get_hash(d, "w", before);
-    struct rlimit limit, small;
-    ck_assert_int_eq(prlimit(d->pid, RLIMIT_FSIZE, NULL, &limit), 0);
-    small = limit;
-    small.rlim_cur = 4096;
-    ck_assert_int_eq(prlimit(d->pid, RLIMIT_FSIZE, &small, NULL), 0);
-    ck_assert_int_eq(put_version(&conn, "w", 9, &response), XT_GOT); /* a large one */
-    xt_check_error(&response, 503, "weights-dir", "File too large", "PUT over the limit");
-    xt_response_free(&response);
-    ck_assert_int_eq(prlimit(d->pid, RLIMIT_FSIZE, &limit, NULL), 0);
-    get_hash(d, "w", after);
-    ck_assert_str_eq(before, after);
-    ck_assert_int_eq(temporaries(), 0);
-    ck_assert_double_eq(xt_metric(d, "xnord_weights_dir_errors_total"), 1);
-    ck_assert_int_eq(put_version(&conn, "w", 9, &response), XT_GOT);
-    ck_assert_int_eq(response.status, 200);
-    xt_response_free(&response);
-    xt_disconnect(&conn);
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
-
 /* A folder in the place of a file is the operator's to remove: no defect of the daemon. Links show
  * in the log, and SIGHUP has a daemon that does not poll look. */
 START_TEST(folders_links_and_sighup) {
@@ -319,8 +264,6 @@ XN_SUITE(http_weights_dir) {
     tcase_set_timeout(t, 300);
     tcase_add_checked_fixture(t, NULL, remove_folder);
     tcase_add_test(t, kill_9_loses_nothing_that_was_answered);
-    tcase_add_loop_test(t, a_folder_that_cannot_be_used_is_an_error, 0, 2);
-    tcase_add_test(t, a_full_disk_is_an_error_of_that_put);
     tcase_add_test(t, folders_links_and_sighup);
     suite_add_tcase(s, t);
     return s;

@@ -377,6 +377,15 @@ void xt_fetch(const xt_daemon *daemon, const char *method, const char *target, c
     ck_assert_msg(result == XT_GOT, "%s %s got %s", method, target, xt_result_name(result));
 }
 
+void xt_expect(const xt_daemon *daemon, const char *method, const char *target, const char *headers,
+               const char *body, int status) {
+    xt_response response;
+    xt_fetch(daemon, method, target, headers, body, body ? strlen(body) : 0, &response);
+    ck_assert_msg(response.status == status, "%s %s: %d, expected %d: %s", method, target,
+                  response.status, status, response.body);
+    xt_response_free(&response);
+}
+
 char *xt_get(const xt_daemon *daemon, const char *target) {
     xt_response response;
     xt_fetch(daemon, "GET", target, "", NULL, 0, &response);

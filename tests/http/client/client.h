@@ -133,6 +133,9 @@ int xt_header_count(const xt_response *response, const char *name);
 /* A request on a connection of its own; aborts the test unless a response comes. */
 void xt_fetch(const xt_daemon *daemon, const char *method, const char *target, const char *headers,
               const void *body, size_t length, xt_response *response);
+/* The same with a body of text, or NULL, for its status alone, which must be that one. */
+void xt_expect(const xt_daemon *daemon, const char *method, const char *target, const char *headers,
+               const char *body, int status);
 /* GET; the body, which the caller frees; aborts unless 200. */
 char *xt_get(const xt_daemon *daemon, const char *target);
 

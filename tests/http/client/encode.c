@@ -68,11 +68,6 @@ static void put_integer(xt_buffer *out, put_parameter put, const char *key, int6
 
 static void put_parameters(xt_buffer *out, put_parameter put, const xt_case *c,
                            const xt_options *options) {
-    for (int i = 0; i < options->parameter_count; i++)
-        put(out, options->parameters[i].key, options->parameters[i].json,
-            options->parameters[i].plain);
-    if (options->parameters)
-        return;
     put_list(out, put, "stride", c->stride, 2);
     put_list(out, put, "dilation", c->dilation, 2);
     put_list(out, put, "padding", c->padding, 4);
@@ -163,7 +158,7 @@ static const char *const part_names[4] = {"input", "weights", "scale", "bias"};
 static parts parts_of(const xt_problem *p, const xt_options *options) {
     bool named = options->weights_name != NULL;
     bool affine = !named || options->own_affine;
-    return (parts){{&p->input, !named || options->both ? &p->weights : NULL,
+    return (parts){{&p->input, named ? NULL : &p->weights,
                     affine ? &p->scale : NULL, affine ? &p->bias : NULL}};
 }
 
@@ -175,7 +170,7 @@ static void encode_json(const xt_problem *p, xt_form form, const xt_options *opt
     for (int i = 0; i < 4; i++)
         if (all.tensor[i])
             put_tensor(&json, &bytes, part_names[i], all.tensor[i],
-                       form == XT_OIP && !(options->inline_data >> i & 1), options->nested);
+                       form == XT_OIP, options->nested);
     if (options->weights_name)
         xt_print(&json, "%s\"weights\": \"%s\"", json.length > 1 ? ", " : "",
                  options->weights_name);

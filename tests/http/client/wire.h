@@ -65,11 +65,6 @@ void xt_problem_free(xt_problem *problem);
 
 /* ---- requests ---- */
 
-typedef struct xt_parameter {
-    char key[24];
-    char json[160], plain[160]; /* its value as JSON, and as in a query string or a file */
-} xt_parameter;
-
 typedef struct xt_options {
     const char *weights_name; /* instead of the inline tensor */
     const char *id, *backend, *accept;
@@ -77,11 +72,6 @@ typedef struct xt_options {
     bool own_affine;      /* scale and bias in the request although the weights have a name */
     bool nested;          /* JSON data as nested arrays */
     bool in_file;         /* safetensors: parameters in __metadata__, not in the query string */
-    bool both;            /* the inline tensor besides the name */
-    unsigned inline_data; /* OIP: tensors, a bit each in their order, with data in the JSON */
-    /* In place of those that the case and the options above ask for. */
-    const xt_parameter *parameters;
-    int parameter_count;
     const char *extra_headers;
 } xt_options;
 
