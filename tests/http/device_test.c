@@ -178,6 +178,23 @@ START_TEST(lost_with_policy_exit) {
 }
 END_TEST
 
+START_TEST(lost_with_policy_cpu) {
+    server.config.on_device_loss = XN_LOSS_CPU;
+    start();
+    call running = call_hold(2, "");
+    call any = call_send(2, 5, "");
+    wait_queued(1);
+    fake[FAKE_GPU].lost[0] = true;
+    sem_post(&fake[FAKE_GPU].gate);
+    expect_error(&running, 503, NULL, "launch failure", "the request that ran");
+    expect_served(&any, "cpu");
+    expect_get("/v2/health/ready", 200, "\"backend\": \"cpu\"");
+    call never = call_send(1, 2, ", \"backend\": \"cuda\"");
+    expect_error(&never, 503, "backend", "cuda", "one that asks for cuda later");
+    expect_rejected("device", 2);
+}
+END_TEST
+
 /* ---- failing ---- */
 
 /* Out of memory even for one request alone: that one is refused, no other. */
@@ -244,6 +261,19 @@ START_TEST(deadline_in_the_queue) {
     sem_post(&fake[FAKE_GPU].gate);
     expect_served(&held, "cuda:0");
     ck_assert_int_eq(fake_record_count(FAKE_GPU), 1);
+    expect_rejected("deadline", 1);
+}
+END_TEST
+
+START_TEST(deadline_in_the_run) {
+    enum { TIMEOUT_MS = 1500 }; /* and the run has begun before, on the slowest machine */
+    char more[64];
+    start();
+    snprintf(more, sizeof more, ", \"timeout_ms\": %d", TIMEOUT_MS);
+    call held = call_hold(2, more);
+    pass_time(TIMEOUT_MS + 1);
+    sem_post(&fake[FAKE_GPU].gate);
+    expect_error(&held, 504, "timeout_ms", "during the computation", "a run over the deadline");
     expect_rejected("deadline", 1);
 }
 END_TEST
@@ -411,9 +441,11 @@ XN_SUITE(http_device) {
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, begin, end);
     tcase_add_test(t, lost_with_policy_exit);
+    tcase_add_test(t, lost_with_policy_cpu);
     tcase_add_test(t, device_memory);
     tcase_add_test(t, all_of_a_batch_are_counted);
     tcase_add_test(t, deadline_in_the_queue);
+    tcase_add_test(t, deadline_in_the_run);
     tcase_add_test(t, deadline_and_a_slow_body);
     tcase_add_test(t, hung);
     tcase_add_test(t, deadline_before_the_body_is_decoded);

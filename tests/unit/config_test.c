@@ -484,26 +484,6 @@ START_TEST(printed_configuration_reads_back) {
 }
 END_TEST
 
-START_TEST(random_files_never_break_the_reader) {
-    static const char alphabet[] = "port=\n\r\t #\"\\-maxbodytls cert0123456789KMGe\x01\xff";
-    xn_rng rng = {xn_test_seed()};
-    char file[400];
-    for (int round = 0; round < 2000; round++) {
-        size_t length = xn_rng_below(&rng, sizeof file);
-        for (size_t i = 0; i < length; i++)
-            file[i] = alphabet[xn_rng_below(&rng, sizeof alphabet - 1)];
-        file[length] = 0;
-        xn_config c;
-        xn_command command = XN_COMMAND_SERVE;
-        xn_error error = {0};
-        xn_status status = load("", "", file, &c, &command, &error);
-        ck_assert_msg(status == XN_OK || (status == XN_ERR_MALFORMED && error.message[0]),
-                      "seed %llu round %d: status %d", (unsigned long long)xn_test_seed(), round,
-                      status);
-    }
-}
-END_TEST
-
 START_TEST(help_lists_every_setting_within_100_columns) {
     FILE *out = fmemopen(text, sizeof text, "w");
     ck_assert_ptr_nonnull(out);
@@ -659,7 +639,6 @@ XN_SUITE(config) {
     tcase_add_test(t, files_of_zeros_and_of_many_bytes);
     tcase_add_test(t, no_memory_for_the_file);
     tcase_add_test(t, printed_configuration_reads_back);
-    tcase_add_test(t, random_files_never_break_the_reader);
     tcase_add_test(t, help_lists_every_setting_within_100_columns);
     tcase_add_test(t, loopback_addresses);
     tcase_add_test(t, threads_that_speak_http);

@@ -191,23 +191,28 @@ static void side_open(side *s) {
 }
 
 static void side_close(side *s) {
+    if (!s->store)
+        return;
     xn_weights_dir_close(s->dir);
     s->dir = NULL;
     xn_store_free(s->store);
+    s->store = NULL;
     fake_gpu.device_close(s->gpu);
     xn_metrics_free(s->metrics);
 }
 
-/* A side of its own over an empty folder. */
-static void begin(side *s) {
+/* Of each test, over an empty folder; it opens it. */
+static side own;
+
+static void begin(void) {
     fake_reset();
     make_folder();
-    side_init(s);
-    side_open(s);
+    side_init(&own);
 }
 
-static void end(side *s) {
-    side_close(s);
+static void end(void) {
+    side_close(&own);
+    xn_mem_set_hook(NULL, NULL);
     remove_folder();
     fake_expect_all_freed();
 }
@@ -341,62 +346,59 @@ START_TEST(weights_survive) {
     static const float scale[O] = {1, 2, 3}, bias[O] = {-1, 0, 5};
     xn_tensor factor = {XN_FP32, {1, {O}}, O, sizeof scale, scale};
     xn_tensor offset = {XN_FP32, {1, {O}}, O, sizeof bias, bias};
-    side s;
     xn_store_item items[DATATYPES * 4], after;
-    begin(&s);
+    side_open(&own);
     for (int i = 0; i < DATATYPES * 4; i++) {
         char name[32];
         bool created = false;
         size_t size = xn_datatype_bytes(datatypes[i % DATATYPES]);
         xn_tensor t = {datatypes[i % DATATYPES], {4, {O, 1, 1, 7}}, O * 7, O * 7 * size, raw};
         snprintf(name, sizeof name, "w%d", i);
-        ck_assert_int_eq(xn_weights_dir_put(s.dir, name, &t, i / DATATYPES & 1 ? &factor : NULL,
+        ck_assert_int_eq(xn_weights_dir_put(own.dir, name, &t, i / DATATYPES & 1 ? &factor : NULL,
                                             i / DATATYPES & 2 ? &offset : NULL, &created, &items[i],
                                             NULL),
                          XN_OK);
         ck_assert(created);
     }
-    side_close(&s);
-    side_open(&s);
-    ck_assert(loads(&s) == DATATYPES * 4);
+    side_close(&own);
+    side_open(&own);
+    ck_assert(loads(&own) == DATATYPES * 4);
     for (int i = 0; i < DATATYPES * 4; i++) {
         xn_asset *asset = NULL;
-        ck_assert_int_eq(xn_store_item_get(s.store, items[i].name, &after, NULL), XN_OK);
+        ck_assert_int_eq(xn_store_item_get(own.store, items[i].name, &after, NULL), XN_OK);
         ck_assert_uint_eq(after.hash, items[i].hash);
         ck_assert_int_eq(after.datatype, items[i].datatype);
         ck_assert(!memcmp(after.dims, items[i].dims, sizeof after.dims));
-        ck_assert_int_eq(xn_store_get(s.store, items[i].name, &asset, NULL), XN_OK);
+        ck_assert_int_eq(xn_store_get(own.store, items[i].name, &asset, NULL), XN_OK);
         expect_same_vector(xn_asset_weights(asset)->scale, i / DATATYPES & 1 ? scale : NULL, O);
         expect_same_vector(xn_asset_weights(asset)->bias, i / DATATYPES & 2 ? bias : NULL, O);
         xn_asset_release(asset);
     }
-    end(&s);
 }
 END_TEST
 
 START_TEST(replaced_and_deleted_ones_stay_so) {
-    side s;
     xn_error error = {0};
     char longest[XN_PROTO_MAX_NAME + 1];
     memset(longest, 'n', sizeof longest);
     longest[XN_PROTO_MAX_NAME] = '\0';
-    begin(&s);
-    put(&s, "a", 1);
-    put(&s, "a", 2);
-    put(&s, "b", 3);
-    put(&s, "..hidden", 4);
-    put(&s, longest, 5);
-    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "b", &error), XN_OK);
-    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "b", &error), XN_ERR_NOT_FOUND);
+    side_open(&own);
+    put(&own, "a", 1);
+    put(&own, "a", 2);
+    put(&own, "b", 3);
+    put(&own, "..hidden", 4);
+    put(&own, longest, 5);
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "b", &error), XN_OK);
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "b", &error), XN_ERR_NOT_FOUND);
     ck_assert_int_eq(error.status, XN_ERR_NOT_FOUND);
-    ck_assert(value_of(&s, "b") == 0 && value_on_disk("b") == 0);
-    ck_assert(loads(&s) == 0); /* what it wrote itself it does not read */
-    side_close(&s);
-    side_open(&s);
-    ck_assert(value_of(&s, "a") == 2 && value_of(&s, "b") == 0 && value_of(&s, "..hidden") == 4);
-    ck_assert(value_of(&s, longest) == 5);
-    ck_assert(loads(&s) == 3 && skipped(&s) == 0 && temporaries() == 0);
-    end(&s);
+    ck_assert(value_of(&own, "b") == 0 && value_on_disk("b") == 0);
+    ck_assert(loads(&own) == 0); /* what it wrote itself it does not read */
+    side_close(&own);
+    side_open(&own);
+    ck_assert(value_of(&own, "a") == 2 && value_of(&own, "b") == 0 &&
+              value_of(&own, "..hidden") == 4);
+    ck_assert(value_of(&own, longest) == 5);
+    ck_assert(loads(&own) == 3 && skipped(&own) == 0 && temporaries() == 0);
 }
 END_TEST
 
@@ -404,10 +406,7 @@ END_TEST
 
 /* One file for each length that a writer without our care could have left. */
 START_TEST(every_torn_file_is_skipped) {
-    side s;
     contents c = contents_of(7);
-    begin(&s);
-    side_close(&s);
     for (size_t length = 0; length < c.length; length++) {
         char file[48];
         snprintf(file, sizeof file, "t%03zu" XN_WEIGHTS_SUFFIX, length);
@@ -421,12 +420,11 @@ START_TEST(every_torn_file_is_skipped) {
         write_file(file, flipped.bytes, flipped.length);
     }
     write_file("whole" XN_WEIGHTS_SUFFIX, c.bytes, c.length);
-    side_open(&s);
-    ck_assert_int_eq(skipped(&s), 2 * (int64_t)c.length);
-    ck_assert(counter(&s, "xnord_weights_dir_errors_total") == 2.0 * (double)c.length);
-    ck_assert_int_eq(xn_metrics_gauge(s.metrics, XN_GAUGE_WEIGHTS), 1);
-    ck_assert(value_of(&s, "whole") == 7);
-    end(&s);
+    side_open(&own);
+    ck_assert_int_eq(skipped(&own), 2 * (int64_t)c.length);
+    ck_assert(counter(&own, "xnord_weights_dir_errors_total") == 2.0 * (double)c.length);
+    ck_assert_int_eq(xn_metrics_gauge(own.metrics, XN_GAUGE_WEIGHTS), 1);
+    ck_assert(value_of(&own, "whole") == 7);
 }
 END_TEST
 
@@ -441,10 +439,7 @@ static void make_large(void) {
 }
 
 START_TEST(odd_files_are_skipped_and_never_fatal) {
-    side s;
     contents c = contents_of(1);
-    begin(&s);
-    side_close(&s);
     write_file("good" XN_WEIGHTS_SUFFIX, c.bytes, c.length);
     write_file("wrong name" XN_WEIGHTS_SUFFIX, c.bytes, c.length);
     write_file("foreign" XN_WEIGHTS_SUFFIX, "\2\0\0\0\0\0\0\0{}", 10);
@@ -458,48 +453,43 @@ START_TEST(odd_files_are_skipped_and_never_fatal) {
     write_file("README", "hello\n", 6); /* these are not even reported */
     write_file(".nfs0001", "x", 1);
     write_file(XN_WEIGHTS_SUFFIX, c.bytes, c.length);
-    side_open(&s);
-    ck_assert_int_eq(skipped(&s), 8);
-    ck_assert_int_eq(xn_metrics_gauge(s.metrics, XN_GAUGE_WEIGHTS), 2);
-    ck_assert(value_of(&s, "good") == 1 && value_of(&s, "link") == 1);
+    side_open(&own);
+    ck_assert_int_eq(skipped(&own), 8);
+    ck_assert_int_eq(xn_metrics_gauge(own.metrics, XN_GAUGE_WEIGHTS), 2);
+    ck_assert(value_of(&own, "good") == 1 && value_of(&own, "link") == 1);
     /* A PUT takes the place of whatever has the name, but for a folder. */
     xn_error error = {0};
     float value = 2;
-    put(&s, "fifo", 2);
-    put(&s, "foreign", 2);
-    put(&s, "loop", 2);
-    put(&s, "link", 2);
-    ck_assert_int_eq(put_values(&s, "folder", &value, 1, &error), XN_ERR_UNSUPPORTED);
+    put(&own, "fifo", 2);
+    put(&own, "foreign", 2);
+    put(&own, "loop", 2);
+    put(&own, "link", 2);
+    ck_assert_int_eq(put_values(&own, "folder", &value, 1, &error), XN_ERR_UNSUPPORTED);
     ck_assert_msg(strstr(error.message, "is a folder"), "%s", error.message);
     ck_assert(value_on_disk("good") == 1); /* not through the link */
-    ck_assert_int_eq(skipped(&s), 5);
+    ck_assert_int_eq(skipped(&own), 5);
     ck_assert_int_eq(temporaries(), 0);
     /* What is not ours is not deleted, and goes on being skipped. */
-    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "README", &error), XN_ERR_NOT_FOUND);
-    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "device", &error), XN_ERR_NOT_FOUND);
-    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "large", &error), XN_OK); /* ours */
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "README", &error), XN_ERR_NOT_FOUND);
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "device", &error), XN_ERR_NOT_FOUND);
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "large", &error), XN_OK); /* ours */
     ck_assert_int_eq(access(in_folder("README"), F_OK), 0);
-    ck_assert_int_eq(skipped(&s), 4);
+    ck_assert_int_eq(skipped(&own), 4);
     /* Nor is a folder that came where weights were; they stay. */
     ck_assert_int_eq(unlink(in_folder("good" XN_WEIGHTS_SUFFIX)), 0);
     ck_assert_int_eq(mkdir(in_folder("good" XN_WEIGHTS_SUFFIX), 0777), 0);
-    ck_assert(skipped_becomes(&s, 5));
-    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "good", &error), XN_ERR_UNSUPPORTED);
-    ck_assert(value_of(&s, "good") == 1);
-    ck_assert_int_eq(skipped(&s), 5);
-    end(&s);
+    ck_assert(skipped_becomes(&own, 5));
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "good", &error), XN_ERR_UNSUPPORTED);
+    ck_assert(value_of(&own, "good") == 1);
+    ck_assert_int_eq(skipped(&own), 5);
 }
 END_TEST
 
 /* Root reads everything, so that part is for others, with root's help. */
 START_TEST(permissions) {
-    side s;
     xn_error error = {0};
     contents c = contents_of(1);
     bool root = geteuid() == 0;
-    fake_reset();
-    make_folder();
-    side_init(&s);
     write_file("secret" XN_WEIGHTS_SUFFIX, c.bytes, c.length);
     ck_assert_int_eq(chmod(in_folder("secret" XN_WEIGHTS_SUFFIX), 0), 0);
     if (root) {
@@ -508,110 +498,99 @@ START_TEST(permissions) {
     }
     move_in("old" XN_WEIGHTS_SUFFIX, 2);
     ck_assert_int_eq(chmod(folder, 0555), 0); /* it cannot be written, which stops no start */
-    side_open(&s);
-    ck_assert_int_eq(skipped(&s), 1);
-    ck_assert(value_of(&s, "old") == 2);
+    side_open(&own);
+    ck_assert_int_eq(skipped(&own), 1);
+    ck_assert(value_of(&own, "old") == 2);
     float value = 3;
-    ck_assert_int_eq(put_values(&s, "new", &value, 1, &error), XN_ERR_IO);
+    ck_assert_int_eq(put_values(&own, "new", &value, 1, &error), XN_ERR_IO);
     ck_assert_msg(strstr(error.message, "--weights-dir") && strstr(error.message, strerror(EACCES)),
                   "%s", error.message);
-    ck_assert(value_of(&s, "new") == 0);
-    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "old", &error), XN_ERR_IO);
-    ck_assert(value_of(&s, "old") == 2);
+    ck_assert(value_of(&own, "new") == 0);
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "old", &error), XN_ERR_IO);
+    ck_assert(value_of(&own, "old") == 2);
     ck_assert_int_eq(chmod(folder, 0777), 0);
-    put(&s, "new", 4);
+    put(&own, "new", 4);
     ck_assert_int_eq(chmod(folder, 0555), 0);
-    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "new", &error), XN_ERR_IO);
-    ck_assert(value_of(&s, "new") == 4); /* the file is there, so the weights are */
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "new", &error), XN_ERR_IO);
+    ck_assert(value_of(&own, "new") == 4); /* the file is there, so the weights are */
     ck_assert_int_eq(chmod(folder, 0777), 0);
     if (root)
         ck_assert_int_eq(seteuid(0), 0);
     /* Its time of change stays, yet it is noticed that it may be read now. */
     ck_assert_int_eq(chmod(in_folder("secret" XN_WEIGHTS_SUFFIX), 0444), 0);
-    ck_assert(becomes(&s, "secret", 1));
-    ck_assert(skipped_becomes(&s, 0));
-    end(&s);
+    ck_assert(becomes(&own, "secret", 1));
+    ck_assert(skipped_becomes(&own, 0));
 }
 END_TEST
 
 START_TEST(limits_hold_in_the_order_of_names) {
-    side s;
     contents c = contents_of(1);
-    begin(&s);
-    side_close(&s);
     write_file("b" XN_WEIGHTS_SUFFIX, c.bytes, c.length);
     write_file("a-b" XN_WEIGHTS_SUFFIX, c.bytes, c.length); /* '-' is before '.' */
     write_file("a" XN_WEIGHTS_SUFFIX, c.bytes, c.length);
-    s.limits.max_weights = 1;
-    side_open(&s);
-    ck_assert(value_of(&s, "a") == 1 && value_of(&s, "a-b") == 0);
-    ck_assert_int_eq(skipped(&s), 2);
+    own.limits.max_weights = 1;
+    side_open(&own);
+    ck_assert(value_of(&own, "a") == 1 && value_of(&own, "a-b") == 0);
+    ck_assert_int_eq(skipped(&own), 2);
     /* Once there is room, what had none is taken. */
-    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "a", NULL), XN_OK);
-    ck_assert(skipped_becomes(&s, 1));
-    ck_assert(value_of(&s, "a-b") + value_of(&s, "b") == 1);
-    int64_t one = xn_metrics_gauge(s.metrics, XN_GAUGE_WEIGHTS_BYTES);
-    side_close(&s);
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "a", NULL), XN_OK);
+    ck_assert(skipped_becomes(&own, 1));
+    ck_assert(value_of(&own, "a-b") + value_of(&own, "b") == 1);
+    int64_t one = xn_metrics_gauge(own.metrics, XN_GAUGE_WEIGHTS_BYTES);
+    side_close(&own);
 
-    s.limits.max_weights = 100; /* by bytes: the second does not fit any more */
-    s.limits.max_weights_bytes = one + one / 2;
-    side_open(&s);
-    ck_assert_int_eq(xn_metrics_gauge(s.metrics, XN_GAUGE_WEIGHTS), 1);
-    ck_assert_int_eq(skipped(&s), 1);
-    ck_assert(value_of(&s, "a-b") == 1);
-    end(&s);
+    own.limits.max_weights = 100; /* by bytes: the second does not fit any more */
+    own.limits.max_weights_bytes = one + one / 2;
+    side_open(&own);
+    ck_assert_int_eq(xn_metrics_gauge(own.metrics, XN_GAUGE_WEIGHTS), 1);
+    ck_assert_int_eq(skipped(&own), 1);
+    ck_assert(value_of(&own, "a-b") == 1);
 }
 END_TEST
 
 START_TEST(left_over_temporaries_go_when_they_are_old) {
-    side s;
-    begin(&s);
-    side_close(&s);
     write_file(".xnord-0123456789abcdef.tmp", "x", 1);
     write_file(".xnord-fedcba9876543210.tmp", "x", 1);
     struct timespec old[2] = {{0, UTIME_NOW}, {0, 0}};
     clock_gettime(CLOCK_REALTIME, &old[1]);
     old[1].tv_sec -= 3600;
     ck_assert_int_eq(utimensat(AT_FDCWD, in_folder(".xnord-0123456789abcdef.tmp"), old, 0), 0);
-    side_open(&s);
+    side_open(&own);
     ck_assert_int_eq(access(in_folder(".xnord-0123456789abcdef.tmp"), F_OK), -1);
     ck_assert_int_eq(access(in_folder(".xnord-fedcba9876543210.tmp"), F_OK), 0);
-    ck_assert(skipped_becomes(&s, 0));
-    end(&s);
+    ck_assert(skipped_becomes(&own, 0));
 }
 END_TEST
 
 /* ---- what others do ---- */
 
 START_TEST(changes_of_others_are_followed) {
-    side s;
     contents c = contents_of(4);
-    begin(&s);
-    put(&s, "mine", 1);
+    side_open(&own);
+    put(&own, "mine", 1);
     move_in("theirs" XN_WEIGHTS_SUFFIX, 2);
-    ck_assert(becomes(&s, "theirs", 2));
+    ck_assert(becomes(&own, "theirs", 2));
     move_in("mine" XN_WEIGHTS_SUFFIX, 3); /* replaced */
-    ck_assert(becomes(&s, "mine", 3));
+    ck_assert(becomes(&own, "mine", 3));
     write_file("theirs" XN_WEIGHTS_SUFFIX, c.bytes, c.length); /* in place */
-    ck_assert(becomes(&s, "theirs", 4));
+    ck_assert(becomes(&own, "theirs", 4));
     ck_assert_int_eq(
         rename(in_folder("mine" XN_WEIGHTS_SUFFIX), in_folder("moved" XN_WEIGHTS_SUFFIX)), 0);
-    ck_assert(becomes(&s, "moved", 3) && becomes(&s, "mine", 0));
+    ck_assert(becomes(&own, "moved", 3) && becomes(&own, "mine", 0));
     ck_assert_int_eq(unlink(in_folder("theirs" XN_WEIGHTS_SUFFIX)), 0);
-    ck_assert(becomes(&s, "theirs", 0));
+    ck_assert(becomes(&own, "theirs", 0));
     /* A file that turns bad does not take the weights away. */
     write_file("moved" XN_WEIGHTS_SUFFIX, c.bytes, c.length - 1);
-    ck_assert(skipped_becomes(&s, 1));
-    ck_assert(value_of(&s, "moved") == 3);
-    put(&s, "moved", 5);
-    ck_assert(skipped_becomes(&s, 0));
+    ck_assert(skipped_becomes(&own, 1));
+    ck_assert(value_of(&own, "moved") == 3);
+    put(&own, "moved", 5);
+    ck_assert(skipped_becomes(&own, 0));
     ck_assert(value_on_disk("moved") == 5);
     /* What another put there and this one may not have met yet can be deleted and replaced. */
     move_in("fresh" XN_WEIGHTS_SUFFIX, 6);
-    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "fresh", NULL), XN_OK);
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "fresh", NULL), XN_OK);
     ck_assert_int_eq(access(in_folder("fresh" XN_WEIGHTS_SUFFIX), F_OK), -1);
-    ck_assert(becomes(&s, "fresh", 0));
-    end(&s);
+    ck_assert(becomes(&own, "fresh", 0));
 }
 END_TEST
 
@@ -639,16 +618,14 @@ static long long bytes_read(void) {
 
 START_TEST(unchanged_files_are_not_read_again) {
     static float many[50000] = {1};
-    side s;
-    begin(&s);
-    ck_assert_int_eq(put_values(&s, "w", many, 50000, NULL), XN_OK);
-    put(&s, "w0", 1);
-    wait_for_a_look(&s);
+    side_open(&own);
+    ck_assert_int_eq(put_values(&own, "w", many, 50000, NULL), XN_OK);
+    put(&own, "w0", 1);
+    wait_for_a_look(&own);
     const long long before = bytes_read();
-    wait_for_a_look(&s);
-    wait_for_a_look(&s);
+    wait_for_a_look(&own);
+    wait_for_a_look(&own);
     ck_assert_int_lt(bytes_read() - before, (long long)sizeof many);
-    end(&s);
 }
 END_TEST
 
@@ -661,15 +638,14 @@ START_TEST(files_are_known_by_inode_size_and_time) {
     if (_i)
         return;
     /* Written in place, same size, and the time of modification put back. */
-    side s;
     contents first = contents_of(1), second = contents_of(2);
     struct stat before, after;
     xn_folder folder_;
     xn_file_id known, now;
     xn_error error;
-    begin(&s);
+    side_open(&own);
     write_file("w" XN_WEIGHTS_SUFFIX, first.bytes, first.length);
-    ck_assert(becomes(&s, "w", 1));
+    ck_assert(becomes(&own, "w", 1));
     ck_assert(!xn_folder_open(&folder_, folder, &error));
     ck_assert(!xn_folder_stat(&folder_, "w", &known, &error));
     ck_assert_int_eq(stat(in_folder("w" XN_WEIGHTS_SUFFIX), &before), 0);
@@ -685,50 +661,45 @@ START_TEST(files_are_known_by_inode_size_and_time) {
     ck_assert(after.st_ino == before.st_ino && after.st_size == before.st_size &&
               after.st_mtim.tv_nsec == before.st_mtim.tv_nsec);
     ck_assert(!xn_file_id_equal(&known, &now));
-    ck_assert(becomes(&s, "w", 2));
+    ck_assert(becomes(&own, "w", 2));
     xn_folder_close(&folder_);
-    end(&s);
 }
 END_TEST
 
 /* Times have a grain, here of an hour: a file written in place looks the same. Its header tells, in
  * the first seconds. */
 START_TEST(young_files_that_look_the_same_are_told_apart) {
-    side s;
     contents first = contents_of(1), second = contents_of(2);
-    begin(&s);
+    side_open(&own);
     atomic_store(&times_stand, true);
     write_file("w" XN_WEIGHTS_SUFFIX, first.bytes, first.length);
-    ck_assert(becomes(&s, "w", 1));
+    ck_assert(becomes(&own, "w", 1));
     int fd = open(in_folder("w" XN_WEIGHTS_SUFFIX), O_WRONLY | O_CLOEXEC);
     ck_assert(fd >= 0 && write(fd, second.bytes, second.length) == (ssize_t)second.length);
     close(fd);
-    ck_assert(becomes(&s, "w", 2));
+    ck_assert(becomes(&own, "w", 2));
     atomic_store(&times_stand, false);
-    end(&s);
 }
 END_TEST
 
 /* While the first is being prepared another takes its place, as by a PUT to another daemon: what
  * was read must never be seen, not even until the next look. */
 START_TEST(a_file_replaced_while_it_is_read_is_not_published) {
-    side s;
-    begin(&s);
+    side_open(&own);
     fake[FAKE_GPU].prepare_gated = true;
     move_in("w" XN_WEIGHTS_SUFFIX, 1);
     for (int round = 0; round < 2; round++) {
         while (sem_wait(&fake[FAKE_GPU].prepare_entered))
             ;
-        ck_assert(value_of(&s, "w") == 0); /* in the second round: the first is over */
+        ck_assert(value_of(&own, "w") == 0); /* in the second round: the first is over */
         if (!round)
             move_in("w" XN_WEIGHTS_SUFFIX, 2);
         else
             fake[FAKE_GPU].prepare_gated = false;
         sem_post(&fake[FAKE_GPU].prepare_gate);
     }
-    ck_assert(becomes(&s, "w", 2));
-    ck_assert(loads(&s) == 1);
-    end(&s);
+    ck_assert(becomes(&own, "w", 2));
+    ck_assert(loads(&own) == 1);
 }
 END_TEST
 
@@ -746,31 +717,27 @@ static bool meddle(void *context, size_t bytes) {
 
 /* Between the look at it and its last byte: nothing of what was read is taken. */
 START_TEST(a_file_written_while_it_is_read) {
-    side s;
     meddling.other = contents_of(2);
     meddling.other.bytes[meddling.other.length++] = 0; /* another size; what follows is wrong */
     xn_mem_set_hook(meddle, NULL);
-    begin(&s);
+    side_open(&own);
     atomic_store(&meddling.bytes, meddling.other.length - 1);
     move_in("w" XN_WEIGHTS_SUFFIX, 1);
-    ck_assert(skipped_becomes(&s, 1));
-    ck_assert(!atomic_load(&meddling.bytes) && value_of(&s, "w") == 0);
+    ck_assert(skipped_becomes(&own, 1));
+    ck_assert(!atomic_load(&meddling.bytes) && value_of(&own, "w") == 0);
     move_in("w" XN_WEIGHTS_SUFFIX, 3);
-    ck_assert(becomes(&s, "w", 3));
-    side_close(&s);
+    ck_assert(becomes(&own, "w", 3));
+    side_close(&own);
     xn_mem_set_hook(NULL, NULL);
-    remove_folder();
-    fake_expect_all_freed();
 }
 END_TEST
 
 /* As in a mount of a ConfigMap: files are links into a folder that a link names, which is exchanged
  * for another. Links that leave the folder are refused, hard links are files like others. */
 START_TEST(links_that_stay_inside_are_followed) {
-    side s;
     contents first = contents_of(1), second = contents_of(2);
     char outside[80], absolute[120];
-    begin(&s);
+    side_open(&own);
     snprintf(outside, sizeof outside, "%s.outside", folder);
     ck_assert_int_eq(mkdir(in_folder("..first"), 0777), 0);
     ck_assert_int_eq(mkdir(in_folder("..second"), 0777), 0);
@@ -778,225 +745,205 @@ START_TEST(links_that_stay_inside_are_followed) {
     write_file("..second/w" XN_WEIGHTS_SUFFIX, second.bytes, second.length);
     ck_assert_int_eq(symlink("..first", in_folder("..data")), 0);
     ck_assert_int_eq(symlink("..data/w" XN_WEIGHTS_SUFFIX, in_folder("w" XN_WEIGHTS_SUFFIX)), 0);
-    ck_assert(becomes(&s, "w", 1));
+    ck_assert(becomes(&own, "w", 1));
     ck_assert_int_eq(symlink("..second", in_folder("..data_tmp")), 0);
     ck_assert_int_eq(rename(in_folder("..data_tmp"), in_folder("..data")), 0);
-    ck_assert(becomes(&s, "w", 2));
+    ck_assert(becomes(&own, "w", 2));
 
     ck_assert_int_eq(
         link(in_folder("..first/w" XN_WEIGHTS_SUFFIX), in_folder("hard" XN_WEIGHTS_SUFFIX)), 0);
-    ck_assert(becomes(&s, "hard", 1));
-    ck_assert_int_eq(skipped(&s), 0);
+    ck_assert(becomes(&own, "hard", 1));
+    ck_assert_int_eq(skipped(&own), 0);
 
     ck_assert_int_eq(rename(in_folder("..first/w" XN_WEIGHTS_SUFFIX), outside), 0);
     snprintf(absolute, sizeof absolute, "../%s", strrchr(outside, '/') + 1);
     ck_assert_int_eq(symlink(absolute, in_folder("leaves" XN_WEIGHTS_SUFFIX)), 0);
-    ck_assert(skipped_becomes(&s, 1));
+    ck_assert(skipped_becomes(&own, 1));
     ck_assert_int_eq(symlink(outside, in_folder("absolute" XN_WEIGHTS_SUFFIX)), 0);
-    ck_assert(skipped_becomes(&s, 2));
-    ck_assert(value_of(&s, "leaves") == 0 && value_of(&s, "absolute") == 0);
+    ck_assert(skipped_becomes(&own, 2));
+    ck_assert(value_of(&own, "leaves") == 0 && value_of(&own, "absolute") == 0);
     ck_assert_int_eq(unlink(in_folder("leaves" XN_WEIGHTS_SUFFIX)), 0);
     ck_assert_int_eq(unlink(in_folder("absolute" XN_WEIGHTS_SUFFIX)), 0);
-    ck_assert(skipped_becomes(&s, 0));
+    ck_assert(skipped_becomes(&own, 0));
     unlink(outside);
     unlink(in_folder("..second/w" XN_WEIGHTS_SUFFIX));
-    end(&s);
 }
 END_TEST
 
 /* Without polling a change is seen when it is asked for, as by SIGHUP. */
 START_TEST(a_look_is_asked_for) {
-    side s;
-    fake_reset();
-    make_folder();
-    side_init(&s);
-    s.options.poll_ms = 0;
+    own.options.poll_ms = 0;
     write_file("foreign" XN_WEIGHTS_SUFFIX, "{}", 2);
-    side_open(&s);
+    side_open(&own);
     /* What is not ours is not deleted, and goes on being counted. */
-    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "foreign", NULL), XN_ERR_NOT_FOUND);
-    ck_assert_int_eq(skipped(&s), 1);
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "foreign", NULL), XN_ERR_NOT_FOUND);
+    ck_assert_int_eq(skipped(&own), 1);
     move_in("w" XN_WEIGHTS_SUFFIX, 1);
     for (int i = 0; i < 50; i++)
         nap();
-    ck_assert(value_of(&s, "w") == 0);
-    xn_weights_dir_look(s.dir);
-    ck_assert(becomes(&s, "w", 1));
+    ck_assert(value_of(&own, "w") == 0);
+    xn_weights_dir_look(own.dir);
+    ck_assert(becomes(&own, "w", 1));
     ck_assert_int_eq(unlink(in_folder("w" XN_WEIGHTS_SUFFIX)), 0);
-    xn_weights_dir_look(s.dir);
-    ck_assert(becomes(&s, "w", 0));
-    end(&s);
+    xn_weights_dir_look(own.dir);
+    ck_assert(becomes(&own, "w", 0));
 }
 END_TEST
 
 START_TEST(a_folder_that_goes_away) {
-    side s;
     xn_error error = {0};
     char aside[80];
     float value = 2;
-    begin(&s);
-    put(&s, "w", 1);
+    side_open(&own);
+    put(&own, "w", 1);
     snprintf(aside, sizeof aside, "%s.moved", folder);
     ck_assert_int_eq(rename(folder, aside), 0);
-    ck_assert_int_eq(put_values(&s, "w", &value, 1, &error), XN_ERR_IO);
+    ck_assert_int_eq(put_values(&own, "w", &value, 1, &error), XN_ERR_IO);
     ck_assert_msg(strstr(error.message, "--weights-dir"), "%s", error.message);
-    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "w", &error), XN_ERR_IO);
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "w", &error), XN_ERR_IO);
     ck_assert_int_eq(mkdir(folder, 0777), 0); /* an empty one in its place deletes nothing */
-    ck_assert_int_eq(put_values(&s, "w", &value, 1, &error), XN_ERR_IO);
+    ck_assert_int_eq(put_values(&own, "w", &value, 1, &error), XN_ERR_IO);
     ck_assert_msg(strstr(error.message, "another folder"), "%s", error.message);
-    double errors = counter(&s, "xnord_weights_dir_errors_total");
-    ck_assert(errors >= 3 && value_of(&s, "w") == 1);
+    double errors = counter(&own, "xnord_weights_dir_errors_total");
+    ck_assert(errors >= 3 && value_of(&own, "w") == 1);
     ck_assert_int_eq(rmdir(folder), 0); /* the PUT above left nothing there */
     ck_assert_int_eq(rename(aside, folder), 0);
-    put(&s, "w", 2);
+    put(&own, "w", 2);
     ck_assert(value_on_disk("w") == 2 && temporaries() == 0);
-    end(&s);
 }
 END_TEST
 
 /* Without a descriptor for the folder its changes are not seen, which is reported. */
 START_TEST(a_folder_that_cannot_be_listed) {
-    side s;
     struct rlimit limit, none;
-    begin(&s);
-    put(&s, "w", 1);
+    side_open(&own);
+    put(&own, "w", 1);
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
     none = limit;
     none.rlim_cur = 0;
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
-    for (int i = 0; i < 1000 && counter(&s, "xnord_weights_dir_errors_total") < 1; i++)
+    for (int i = 0; i < 1000 && counter(&own, "xnord_weights_dir_errors_total") < 1; i++)
         nap();
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    ck_assert(counter(&s, "xnord_weights_dir_errors_total") == 1 && value_of(&s, "w") == 1);
+    ck_assert(counter(&own, "xnord_weights_dir_errors_total") == 1 && value_of(&own, "w") == 1);
     move_in("w" XN_WEIGHTS_SUFFIX, 2);
-    ck_assert(becomes(&s, "w", 2));
-    end(&s);
+    ck_assert(becomes(&own, "w", 2));
 }
 END_TEST
 
 /* ---- failures ---- */
 
 START_TEST(a_full_disk_leaves_everything_as_it_was) {
-    side s;
     xn_error error = {0};
     static float many[4096] = {9};
     struct rlimit limit, small;
     signal(SIGXFSZ, SIG_IGN); /* as the daemon does */
-    begin(&s);
-    put(&s, "w", 1);
+    side_open(&own);
+    put(&own, "w", 1);
     ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
     for (rlim_t room = 0; room < 16384; room += 1000) {
         small = limit;
         small.rlim_cur = room;
         ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
-        xn_status status = put_values(&s, "w", many, 4096, &error);
-        xn_status fresh = put_values(&s, "new", many, 4096, NULL);
+        xn_status status = put_values(&own, "w", many, 4096, &error);
+        xn_status fresh = put_values(&own, "new", many, 4096, NULL);
         ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
         ck_assert_int_eq(status, XN_ERR_IO);
         ck_assert_int_eq(fresh, XN_ERR_IO);
         ck_assert_int_eq(error.status, XN_ERR_IO);
-        ck_assert(value_of(&s, "w") == 1 && value_on_disk("w") == 1);
-        ck_assert(value_of(&s, "new") == 0 && value_on_disk("new") == 0);
+        ck_assert(value_of(&own, "w") == 1 && value_on_disk("w") == 1);
+        ck_assert(value_of(&own, "new") == 0 && value_on_disk("new") == 0);
         ck_assert_int_eq(temporaries(), 0);
     }
-    ck_assert(counter(&s, "xnord_weights_dir_errors_total") == 34);
-    ck_assert_int_eq(put_values(&s, "w", many, 4096, NULL), XN_OK);
-    end(&s);
+    ck_assert(counter(&own, "xnord_weights_dir_errors_total") == 34);
+    ck_assert_int_eq(put_values(&own, "w", many, 4096, NULL), XN_OK);
 }
 END_TEST
 
 /* Before a change is answered, its file is on disk, then has its name, and the name is on disk. */
 START_TEST(what_is_answered_is_on_disk) {
-    side s;
-    begin(&s);
+    side_open(&own);
     disk_arm(-1);
-    put(&s, "w", 1);
+    put(&own, "w", 1);
     ck_assert_str_eq(disk_disarm(), "frF");
     disk_arm(-1);
-    put(&s, "w", 2);
+    put(&own, "w", 2);
     ck_assert_str_eq(disk_disarm(), "frF");
     disk_arm(-1);
-    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "w", NULL), XN_OK);
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "w", NULL), XN_OK);
     ck_assert_str_eq(disk_disarm(), "uF");
-    end(&s);
 }
 END_TEST
 
 /* A disk that fails at each step: before the rename nothing has changed, after it everything has,
  * and the answer is an error either way. */
 START_TEST(a_disk_that_fails) {
-    side s;
     xn_error error = {0};
-    begin(&s);
+    side_open(&own);
     for (int fails = 0; fails < 3; fails++) {
         float value = 2;
-        put(&s, "w", 1);
+        put(&own, "w", 1);
         disk_arm(fails);
-        ck_assert_int_eq(put_values(&s, "w", &value, 1, &error), XN_ERR_IO);
+        ck_assert_int_eq(put_values(&own, "w", &value, 1, &error), XN_ERR_IO);
         disk_disarm();
         ck_assert_int_eq(error.status, XN_ERR_IO);
         ck_assert_msg(strstr(error.message, strerror(EIO)), "%s", error.message);
-        ck_assert(value_of(&s, "w") == (fails == 2 ? 2 : 1));
-        ck_assert(value_on_disk("w") == value_of(&s, "w"));
+        ck_assert(value_of(&own, "w") == (fails == 2 ? 2 : 1));
+        ck_assert(value_on_disk("w") == value_of(&own, "w"));
         ck_assert_int_eq(temporaries(), 0);
     }
     for (int fails = 0; fails < 2; fails++) {
-        put(&s, "w", 1);
+        put(&own, "w", 1);
         disk_arm(fails);
-        ck_assert_int_eq(xn_weights_dir_delete(s.dir, "w", &error), XN_ERR_IO);
+        ck_assert_int_eq(xn_weights_dir_delete(own.dir, "w", &error), XN_ERR_IO);
         disk_disarm();
-        ck_assert(value_of(&s, "w") == (fails == 1 ? 0 : 1));
-        ck_assert(value_on_disk("w") == value_of(&s, "w"));
+        ck_assert(value_of(&own, "w") == (fails == 1 ? 0 : 1));
+        ck_assert(value_on_disk("w") == value_of(&own, "w"));
     }
-    ck_assert(counter(&s, "xnord_weights_dir_errors_total") == 5);
-    end(&s);
+    ck_assert(counter(&own, "xnord_weights_dir_errors_total") == 5);
 }
 END_TEST
 
 START_TEST(what_is_refused_leaves_no_file) {
-    side s;
     xn_error error = {0};
     float value = 1;
     xn_tensor wrong = {XN_FP32, {1, {1}}, 1, sizeof value, &value};
     bool created;
-    begin(&s);
-    s.limits.max_weights = 1;
-    side_close(&s);
-    side_open(&s);
-    put(&s, "a", 1);
-    ck_assert_int_eq(put_values(&s, "b", &value, 1, &error), XN_ERR_LIMIT);
+    side_open(&own);
+    own.limits.max_weights = 1;
+    side_close(&own);
+    side_open(&own);
+    put(&own, "a", 1);
+    ck_assert_int_eq(put_values(&own, "b", &value, 1, &error), XN_ERR_LIMIT);
     ck_assert_str_eq(error.limit, "max-weights");
-    ck_assert_int_eq(xn_weights_dir_put(s.dir, "a", &wrong, NULL, NULL, &created, NULL, &error),
+    ck_assert_int_eq(xn_weights_dir_put(own.dir, "a", &wrong, NULL, NULL, &created, NULL, &error),
                      XN_ERR_GEOMETRY);
     fake[FAKE_GPU].prepare_failure = XN_ERR_DEVICE_MEMORY;
     value = 2;
-    ck_assert_int_eq(put_values(&s, "a", &value, 1, &error), XN_ERR_DEVICE_MEMORY);
+    ck_assert_int_eq(put_values(&own, "a", &value, 1, &error), XN_ERR_DEVICE_MEMORY);
     fake[FAKE_GPU].prepare_failure = XN_OK;
-    ck_assert(value_on_disk("a") == 1 && value_on_disk("b") == 0 && value_of(&s, "a") == 1);
+    ck_assert(value_on_disk("a") == 1 && value_on_disk("b") == 0 && value_of(&own, "a") == 1);
     ck_assert_int_eq(temporaries(), 0);
-    end(&s);
 }
 END_TEST
 
 /* A file system that takes "Edge" and "edge" for one name would lose one of them. */
 START_TEST(names_that_differ_in_case_alone) {
-    side s;
     xn_error error = {0};
     float value = 2;
-    begin(&s);
-    put(&s, "Edge", 1);
-    put(&s, "edge", 1);
-    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "edge", &error), XN_OK);
+    side_open(&own);
+    put(&own, "Edge", 1);
+    put(&own, "edge", 1);
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "edge", &error), XN_OK);
     /* As such a file system does: the other name leads to the same file. */
     ck_assert_int_eq(link(in_folder("Edge" XN_WEIGHTS_SUFFIX), in_folder("edge" XN_WEIGHTS_SUFFIX)),
                      0);
-    ck_assert_int_eq(put_values(&s, "edge", &value, 1, &error), XN_ERR_UNSUPPORTED);
+    ck_assert_int_eq(put_values(&own, "edge", &value, 1, &error), XN_ERR_UNSUPPORTED);
     ck_assert_str_eq(error.field, "name");
     ck_assert_int_eq(temporaries(), 0);
     ck_assert_int_eq(unlink(in_folder("edge" XN_WEIGHTS_SUFFIX)), 0);
-    put(&s, "Edge", 2);
+    put(&own, "Edge", 2);
     ck_assert(value_on_disk("Edge") == 2);
-    end(&s);
 }
 END_TEST
 
@@ -1004,87 +951,78 @@ static xt_fault fault;
 
 /* Each allocation of a put, a delete and a load failed in turn: done or not done, never half. */
 START_TEST(allocations_fail) {
-    side s;
-    fake_reset();
-    make_folder();
-    side_init(&s);
-    s.options.poll_ms = 3600 * 1000; /* the thread allocates nothing meanwhile */
+    own.options.poll_ms = 3600 * 1000; /* the thread allocates nothing meanwhile */
     xn_mem_set_hook(xt_fault_hook, &fault);
-    side_open(&s);
-    put(&s, "w", 1);
+    side_open(&own);
+    put(&own, "w", 1);
     long n = 0, failed = 1;
     for (; failed; n++) {
         char name[32];
         xn_error error = {0};
-        float value = (float)(n + 2), before = value_of(&s, "w");
+        float value = (float)(n + 2), before = value_of(&own, "w");
         snprintf(name, sizeof name, "n%ld", n);
         xt_fault_arm(&fault, n, false);
-        xn_status status = put_values(&s, "w", &value, 1, &error);
-        xn_status added = status ? XN_ERR_NO_MEMORY : put_values(&s, name, &value, 1, NULL);
-        xn_status removed = xn_weights_dir_delete(s.dir, "none", NULL);
+        xn_status status = put_values(&own, "w", &value, 1, &error);
+        xn_status added = status ? XN_ERR_NO_MEMORY : put_values(&own, name, &value, 1, NULL);
+        xn_status removed = xn_weights_dir_delete(own.dir, "none", NULL);
         failed = xt_fault_disarm(&fault);
         ck_assert(status == XN_OK || (failed && error.status == XN_ERR_NO_MEMORY));
         ck_assert(added == XN_OK || failed);
         ck_assert_int_eq(removed, XN_ERR_NOT_FOUND);
-        ck_assert(value_of(&s, "w") == (status ? before : value));
-        ck_assert(value_on_disk("w") == value_of(&s, "w"));
-        ck_assert(value_of(&s, name) == (added ? 0 : value));
-        ck_assert(value_on_disk(name) == value_of(&s, name));
+        ck_assert(value_of(&own, "w") == (status ? before : value));
+        ck_assert(value_on_disk("w") == value_of(&own, "w"));
+        ck_assert(value_of(&own, name) == (added ? 0 : value));
+        ck_assert(value_on_disk(name) == value_of(&own, name));
         ck_assert_int_eq(temporaries(), 0);
         ck_assert_int_lt(n, 200);
     }
     ck_assert_int_gt(n, 8);
-    side_close(&s);
+    side_close(&own);
     xn_mem_set_hook(NULL, NULL);
-    remove_folder();
-    fake_expect_all_freed();
 }
 END_TEST
 
 /* A start in which allocations fail loads all the same: what failed is tried again. */
 START_TEST(loading_survives_failed_allocations) {
-    side s;
-    begin(&s);
+    side_open(&own);
     for (int i = 0; i < 8; i++) {
         char name[32];
         snprintf(name, sizeof name, "w%d", i);
-        put(&s, name, (float)(i + 1));
+        put(&own, name, (float)(i + 1));
     }
-    side_close(&s);
-    s.options.poll_ms = 1; /* a file that failed is tried again after ten of them */
+    side_close(&own);
+    own.options.poll_ms = 1; /* a file that failed is tried again after ten of them */
     xn_mem_set_hook(xt_fault_hook, &fault);
     long n = 0, failed = 1;
     for (; failed; n++) {
         xn_error error = {0};
-        side_prepare(&s);
+        side_prepare(&own);
         xt_fault_arm(&fault, n, false);
-        xn_status status = xn_weights_dir_open(&s.options, s.store, s.metrics, &s.dir, &error);
+        xn_status status =
+            xn_weights_dir_open(&own.options, own.store, own.metrics, &own.dir, &error);
         for (int i = 0; !status && i < 8; i++) {
             char name[32];
             snprintf(name, sizeof name, "w%d", i);
-            ck_assert_msg(becomes(&s, name, (float)(i + 1)), "allocation %ld failed: no %s", n,
+            ck_assert_msg(becomes(&own, name, (float)(i + 1)), "allocation %ld failed: no %s", n,
                           name);
         }
         failed = xt_fault_disarm(&fault);
         ck_assert(status == XN_OK || (failed && error.status == XN_ERR_NO_MEMORY));
-        side_close(&s);
+        side_close(&own);
         ck_assert_int_lt(n, 500);
     }
     ck_assert_int_gt(n, 50);
     xn_mem_set_hook(NULL, NULL);
-    remove_folder();
-    fake_expect_all_freed();
 }
 END_TEST
 
 /* ---- starting ---- */
 
 START_TEST(not_ready_while_loading) {
-    side s;
-    begin(&s);
-    put(&s, "a", 1);
-    put(&s, "b", 2);
-    side_close(&s);
+    side_open(&own);
+    put(&own, "a", 1);
+    put(&own, "b", 2);
+    side_close(&own);
     xn_config config = fake_config();
     xn_engine *engine = fake_engine(&config, 1);
     xn_store *store = xn_engine_store(engine);
@@ -1096,12 +1034,12 @@ START_TEST(not_ready_while_loading) {
     ck_assert(!health.ready && strstr(health.reason, "--weights-dir"));
     ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_READY), 0);
     xn_weights_dir *dir = NULL;
-    atomic_store(&s.loaded, false);
+    atomic_store(&own.loaded, false);
     fake[FAKE_GPU].prepare_gated = true; /* the first file does not get further */
-    s.options.max_weights = 100;
-    s.options.max_weights_bytes = 1 << 20;
+    own.options.max_weights = 100;
+    own.options.max_weights_bytes = 1 << 20;
     ck_assert_int_eq(
-        xn_weights_dir_open(&s.options, store, xn_engine_metrics(engine), &dir, &error), XN_OK);
+        xn_weights_dir_open(&own.options, store, xn_engine_metrics(engine), &dir, &error), XN_OK);
     while (sem_wait(&fake[FAKE_GPU].prepare_entered))
         ;
     ck_assert_int_eq(xn_store_get(store, "a", &asset, &error), XN_ERR_LOADING);
@@ -1110,7 +1048,7 @@ START_TEST(not_ready_while_loading) {
     ck_assert_int_eq(xn_weights_dir_delete(dir, "b", &error), XN_OK);
     fake[FAKE_GPU].prepare_gated = false;
     sem_post(&fake[FAKE_GPU].prepare_gate);
-    wait_loaded(&s);
+    wait_loaded(&own);
     xn_engine_set_loading(engine, XN_LOADING_WEIGHTS, false);
     xn_engine_health_get(engine, &health);
     ck_assert(health.ready);
@@ -1119,8 +1057,6 @@ START_TEST(not_ready_while_loading) {
     ck_assert_int_eq(xn_store_get(store, "b", &asset, &error), XN_ERR_NOT_FOUND);
     xn_weights_dir_close(dir);
     xn_engine_free(engine);
-    remove_folder();
-    fake_expect_all_freed();
 }
 END_TEST
 
@@ -1155,8 +1091,6 @@ static void *writer_main(void *context) {
 START_TEST(all_end_with_what_is_on_disk) {
     side sides[2];
     writer writers[2 * WRITERS];
-    fake_reset();
-    make_folder();
     for (int i = 0; i < 2; i++) {
         side_init(&sides[i]);
         side_open(&sides[i]);
@@ -1181,8 +1115,6 @@ START_TEST(all_end_with_what_is_on_disk) {
     ck_assert_int_eq(skipped(&sides[0]) + skipped(&sides[1]), 0);
     side_close(&sides[0]);
     side_close(&sides[1]);
-    remove_folder();
-    fake_expect_all_freed();
 }
 END_TEST
 
@@ -1190,6 +1122,7 @@ XN_SUITE(weights_dir) {
     Suite *s = suite_create("weights_dir");
     TCase *t = tcase_create("weights_dir");
     tcase_set_timeout(t, 180);
+    tcase_add_checked_fixture(t, begin, end);
     tcase_add_test(t, weights_survive);
     tcase_add_test(t, replaced_and_deleted_ones_stay_so);
     tcase_add_test(t, every_torn_file_is_skipped);

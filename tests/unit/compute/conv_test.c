@@ -296,6 +296,8 @@ EDIT(mode_odd, p->params.mode = (xn_mode)-1)
 EDIT(precision_odd, p->params.precision = (xn_precision)3)
 EDIT(input_int32, p->datatype = XN_INT32)
 EDIT(input_odd, p->datatype = XN_DATATYPE_COUNT)
+EDIT(bits_values, p->datatype = XN_BITS; p->params.mode = XN_MODE_FLOAT)
+EDIT(bits_scaled, p->datatype = XN_BITS; p->params.scaling = XN_SCALING_XNOR)
 EDIT(input_uint8, p->datatype = XN_UINT8)
 EDIT(weights_uint8, p->weights.datatype = XN_UINT8)
 EDIT(output_bf16, p->params.output_datatype = XN_BF16)
@@ -359,6 +361,8 @@ static const struct {
     {"precision_odd", precision_odd, XN_ERR_MALFORMED, "precision", "", "expected \"fp32\""},
     {"input_int32", input_int32, XN_ERR_MALFORMED, "input.datatype", "", "INT32; expected FP32"},
     {"input_odd", input_odd, XN_ERR_MALFORMED, "input.datatype", "", "expected FP32"},
+    {"bits_values", bits_values, XN_ERR_GEOMETRY, "input.datatype", "", "choose mode \"xnor\""},
+    {"bits_scaled", bits_scaled, XN_ERR_GEOMETRY, "scaling", "", "choose scaling \"alpha\""},
     {"input_uint8", input_uint8, XN_ERR_GEOMETRY, "input.datatype", "",
      "send INT8 of 1 and -1, BOOL"},
     {"weights_uint8", weights_uint8, XN_ERR_GEOMETRY, "weights.datatype", "", "negative values"},

@@ -503,82 +503,8 @@ END_TEST
 
 /* ---- threads ---- */
 
-#define THREADS 8
-#define HELD 6
-
-static void *churn(void *argument) {
-    xn_buffers *buffers = argument;
-    static atomic_int numbers;
-    int number = atomic_fetch_add(&numbers, 1) % THREADS;
-    xn_rng rng = {xn_test_seed() + (uint64_t)number};
-    struct {
-        unsigned char *memory;
-        size_t bytes;
-    } held[HELD] = {{NULL, 0}};
-    intptr_t wrong = 0;
-    for (int round = 0; round < 3000; round++) {
-        int slot = (int)xn_rng_below(&rng, HELD);
-        size_t bytes = held[slot].bytes;
-        unsigned char mark = (unsigned char)(number * HELD + slot + 1);
-        if (held[slot].memory) {
-            /* still as this thread left it: no other thread had the same buffer */
-            wrong += held[slot].memory[0] != mark || held[slot].memory[bytes - 1] != mark ||
-                     held[slot].memory[bytes / 2] != mark;
-            xn_buffers_put(buffers, held[slot].memory, bytes);
-            held[slot].memory = NULL;
-            continue;
-        }
-        bytes = 1 + xn_rng_below(&rng, (size_t)1 << (10 + xn_rng_below(&rng, 8)));
-        held[slot].bytes = bytes;
-        held[slot].memory = xn_buffers_get(buffers, bytes);
-        if (held[slot].memory)
-            memset(held[slot].memory, mark, bytes);
-    }
-    for (int slot = 0; slot < HELD; slot++)
-        xn_buffers_put(buffers, held[slot].memory, held[slot].bytes);
-    return (void *)wrong;
-}
-
-static void run_threads(xn_buffers *buffers, void *(*run)(void *buffers)) {
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, run, buffers), 0);
-    for (int i = 0; i < THREADS; i++) {
-        void *wrong = NULL;
-        pthread_join(threads[i], &wrong);
-        ck_assert_msg(!wrong, "seed %llu: a buffer had two owners",
-                      (unsigned long long)xn_test_seed());
-    }
-}
-
-/* Under the bound, over the bound, and with allocations that fail; without shards and with them. */
-static const struct {
-    size_t keep;
-    long left;
-    unsigned shards;
-} thread_cases[] = {{64 * MIB, 1000000, 0}, {256 * KIB, 1000000, 0}, {0, 1000000, 0},
-                    {MIB, 400, 0},          {64 * MIB, 1000000, 8},  {MIB, 1000000, 2},
-                    {0, 1000000, 2},        {4 * MIB, 400, 2}};
-#define THREAD_CASES ((int)(sizeof thread_cases / sizeof thread_cases[0]))
-
-static void check_threads(int i, void *(*run)(void *buffers), void (*after)(xn_buffers *buffers)) {
-    xn_buffers *buffers = make_sharded(thread_cases[i].keep, thread_cases[i].shards);
-    fake.left = thread_cases[i].left;
-    run_threads(buffers, run);
-    if (after)
-        after(buffers);
-    ck_assert_uint_le(fake.live_bytes, thread_cases[i].keep);
-    ck_assert_uint_eq(fake.allocated - fake.freed, fake.live);
-    xn_buffers_free(buffers);
-    ck_assert_uint_eq(fake.live, 0);
-}
-
-START_TEST(many_threads) {
-    check_threads(_i, churn, NULL);
-}
-END_TEST
-
 /* What one thread got and wrote, another checks and puts. */
+#define THREADS 8
 #define HANDED 16
 static _Atomic(unsigned char *) handed[HANDED];
 
@@ -633,8 +559,33 @@ static void put_handed(xn_buffers *buffers) {
         ck_assert(put_checked(buffers, atomic_exchange(&handed[slot], NULL)));
 }
 
+/* Under the bound, over the bound, and with allocations that fail; without shards and with them. */
+static const struct {
+    size_t keep;
+    long left;
+    unsigned shards;
+} thread_cases[] = {{64 * MIB, 1000000, 0}, {256 * KIB, 1000000, 0}, {0, 1000000, 0},
+                    {MIB, 400, 0},          {64 * MIB, 1000000, 8},  {MIB, 1000000, 2},
+                    {0, 1000000, 2},        {4 * MIB, 400, 2}};
+#define THREAD_CASES ((int)(sizeof thread_cases / sizeof thread_cases[0]))
+
 START_TEST(buffers_go_from_thread_to_thread) {
-    check_threads(_i, hand_on, put_handed);
+    xn_buffers *buffers = make_sharded(thread_cases[_i].keep, thread_cases[_i].shards);
+    pthread_t threads[THREADS];
+    fake.left = thread_cases[_i].left;
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, hand_on, buffers), 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *wrong = NULL;
+        pthread_join(threads[i], &wrong);
+        ck_assert_msg(!wrong, "seed %llu: a buffer had two owners",
+                      (unsigned long long)xn_test_seed());
+    }
+    put_handed(buffers);
+    ck_assert_uint_le(fake.live_bytes, thread_cases[_i].keep);
+    ck_assert_uint_eq(fake.allocated - fake.freed, fake.live);
+    xn_buffers_free(buffers);
+    ck_assert_uint_eq(fake.live, 0);
 }
 END_TEST
 
@@ -654,7 +605,6 @@ XN_SUITE(buffers) {
     tcase_add_test(t, plain_memory_and_its_failures);
     tcase_add_test(t, a_shard_keeps_little_and_gives_the_newest);
     tcase_add_loop_test(t, any_order_of_calls, 0, 6);
-    tcase_add_loop_test(t, many_threads, 0, THREAD_CASES);
     tcase_add_loop_test(t, buffers_go_from_thread_to_thread, 0, THREAD_CASES);
     suite_add_tcase(s, t);
     return s;

@@ -71,40 +71,6 @@ START_TEST(groups_by_asset_and_problem) {
 }
 END_TEST
 
-START_TEST(most_images) {
-    xn_queue *queue = queue_new(4, 0);
-    xn_job jobs[5];
-    const int64_t images[5] = {3, 1, 1, 9, 1};
-    for (int i = 0; i < 5; i++) {
-        job_init(&jobs[i], 0, 5, images[i], i);
-        push(queue, &jobs[i]);
-    }
-    expect_batch(queue, false, 10, BATCH(&jobs[0], &jobs[1]));
-    expect_batch(queue, false, 10, BATCH(&jobs[2])); /* 9 does not join */
-    expect_batch(queue, false, 10, BATCH(&jobs[3])); /* alone */
-    expect_batch(queue, false, 10, BATCH(&jobs[4]));
-    xn_queue_free(queue);
-}
-END_TEST
-
-START_TEST(rest_of_a_group_keeps_its_age) {
-    xn_queue *queue = queue_new(2, 0);
-    xn_job a1, a2, b, a3;
-    job_init(&a1, 0, 5, 1, 1);
-    job_init(&a2, 0, 5, 1, 2);
-    job_init(&b, 1, 5, 1, 3);
-    job_init(&a3, 0, 5, 1, 4);
-    push(queue, &a1);
-    push(queue, &a2);
-    push(queue, &b);
-    push(queue, &a3);
-    expect_batch(queue, false, 10, BATCH(&a1, &a2));
-    expect_batch(queue, false, 10, BATCH(&b)); /* older than what is left of the first group */
-    expect_batch(queue, false, 10, BATCH(&a3));
-    xn_queue_free(queue);
-}
-END_TEST
-
 START_TEST(delay) {
     xn_queue *queue = queue_new(4, 100);
     xn_job a, b, c;
@@ -155,22 +121,6 @@ START_TEST(near_deadline_does_not_wait) {
     push(queue, &c);
     expect_batch(queue, false, 2, BATCH(&b, &c));
     ck_assert_int_eq(xn_queue_wait_ns(queue, false, 2), 98);
-    xn_queue_free(queue);
-}
-END_TEST
-
-START_TEST(late_comer_takes_its_place) {
-    xn_queue *queue = queue_new(8, 0);
-    xn_job a, b, old;
-    job_init(&a, 0, 5, 1, 10);
-    job_init(&b, 1, 5, 1, 20);
-    job_init(&old, 1, 5, 1, 5); /* moved from another pool */
-    push(queue, &a);
-    push(queue, &b);
-    push(queue, &old);
-    ck_assert_ptr_eq(xn_queue_any(queue), &old);
-    expect_batch(queue, false, 30, BATCH(&old, &b));
-    expect_batch(queue, false, 30, BATCH(&a));
     xn_queue_free(queue);
 }
 END_TEST
@@ -321,21 +271,6 @@ START_TEST(lone_new_assets_are_forgotten) {
     }
     xn_mem_set_hook(NULL, NULL);
     ck_assert_int_lt(allocated, 20);
-    xn_queue_free(queue);
-}
-END_TEST
-
-/* Assets that come together, before any was served, are served in the order of arrival. */
-START_TEST(equals_by_age) {
-    enum { JOBS = 8 };
-    xn_job jobs[JOBS];
-    xn_queue *queue = queue_new(4, 0);
-    for (int i = 0; i < JOBS; i++) {
-        job_init(&jobs[i], i, 5 + (7 * i) % JOBS, 1 + (3 * i) % 5, 100); /* at the same time */
-        push(queue, &jobs[i]);
-    }
-    for (int i = 0; i < JOBS; i++)
-        expect_batch(queue, false, 200, BATCH(&jobs[i]));
     xn_queue_free(queue);
 }
 END_TEST
@@ -681,17 +616,13 @@ XN_SUITE(queue) {
     TCase *t = tcase_create("queue");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, groups_by_asset_and_problem);
-    tcase_add_test(t, most_images);
-    tcase_add_test(t, rest_of_a_group_keeps_its_age);
     tcase_add_test(t, delay);
     tcase_add_test(t, full_group_that_shrinks_waits_again);
     tcase_add_test(t, near_deadline_does_not_wait);
-    tcase_add_test(t, late_comer_takes_its_place);
     tcase_add_test(t, deep_queue_does_not_starve);
     tcase_add_test(t, work_is_shared);
     tcase_add_test(t, new_assets_do_not_starve_old_ones);
     tcase_add_test(t, lone_new_assets_are_forgotten);
-    tcase_add_test(t, equals_by_age);
     tcase_add_test(t, virtual_times_wrap_around);
     tcase_add_loop_test(t, random_operations, 0, 8);
     tcase_add_loop_test(t, heap_random, 0, 2);

@@ -163,28 +163,6 @@ START_TEST(refuses_wrong_nesting) {
 }
 END_TEST
 
-/* Every prefix of a valid array is refused, whatever the datatype and the nesting. */
-START_TEST(refuses_every_truncation) {
-    static const char *const texts[] = {"[[1,0],[1,0],[1,1]]", "[ 1 , 0 , 1 , 0 , 1 , 1 ]",
-                                        "[[ 1, 0 ], [ 1, 0 ], [ 1, 1 ]]"};
-    const xn_shape shape = {2, {3, 2}};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        for (int datatype = 0; datatype <= XN_BOOL; datatype++) {
-            char prefix[64], out[24];
-            xn_error error = {0};
-            size_t length = strlen(texts[i]);
-            ck_assert_int_eq(read_text((xn_datatype)datatype, &shape, texts[i], out, &error),
-                             XN_OK);
-            for (size_t n = 0; n < length; n++) {
-                snprintf(prefix, sizeof prefix, "%.*s", (int)n, texts[i]);
-                proto_expect_error(read_text((xn_datatype)datatype, &shape, prefix, out, &error),
-                                   &error, prefix, "input.data", "input.data");
-            }
-        }
-    }
-}
-END_TEST
-
 /* Random floats of a random nesting come back as they were. */
 START_TEST(reads_random_tensors) {
     xn_rng rng = {xn_test_seed()};
@@ -234,7 +212,6 @@ XN_SUITE(proto_read) {
     tcase_add_test(t, reads_nesting);
     tcase_add_test(t, refuses_values);
     tcase_add_test(t, refuses_wrong_nesting);
-    tcase_add_test(t, refuses_every_truncation);
     tcase_add_test(t, reads_random_tensors);
     suite_add_tcase(s, t);
     return s;
