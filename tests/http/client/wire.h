@@ -69,9 +69,9 @@ typedef struct xt_options {
     const char *weights_name; /* instead of the inline tensor */
     const char *id, *backend, *accept;
     int64_t timeout_ms;
-    bool own_affine;      /* scale and bias in the request although the weights have a name */
-    bool nested;          /* JSON data as nested arrays */
-    bool in_file;         /* safetensors: parameters in __metadata__, not in the query string */
+    bool own_affine; /* scale and bias in the request although the weights have a name */
+    bool nested;     /* JSON data as nested arrays */
+    bool in_file;    /* safetensors: parameters in __metadata__, not in the query string */
     const char *extra_headers;
 } xt_options;
 
