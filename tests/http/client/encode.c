@@ -158,8 +158,8 @@ static const char *const part_names[4] = {"input", "weights", "scale", "bias"};
 static parts parts_of(const xt_problem *p, const xt_options *options) {
     bool named = options->weights_name != NULL;
     bool affine = !named || options->own_affine;
-    return (parts){{&p->input, named ? NULL : &p->weights,
-                    affine ? &p->scale : NULL, affine ? &p->bias : NULL}};
+    return (parts){{&p->input, named ? NULL : &p->weights, affine ? &p->scale : NULL,
+                    affine ? &p->bias : NULL}};
 }
 
 static void encode_json(const xt_problem *p, xt_form form, const xt_options *options,
@@ -169,8 +169,8 @@ static void encode_json(const xt_problem *p, xt_form form, const xt_options *opt
     xt_print(&json, "{");
     for (int i = 0; i < 4; i++)
         if (all.tensor[i])
-            put_tensor(&json, &bytes, part_names[i], all.tensor[i],
-                       form == XT_OIP, options->nested);
+            put_tensor(&json, &bytes, part_names[i], all.tensor[i], form == XT_OIP,
+                       options->nested);
     if (options->weights_name)
         xt_print(&json, "%s\"weights\": \"%s\"", json.length > 1 ? ", " : "",
                  options->weights_name);
