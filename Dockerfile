@@ -48,11 +48,14 @@ RUN make -j"$(nproc)" build CUDA=0 && strip build/xnord
 FROM debian:13-slim AS run
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        curl libgomp1 libjansson4 libmicrohttpd12t64 libstdc++6 libxxhash0 zlib1g \
+        curl libgomp1 libjansson4 libjpeg62-turbo libmicrohttpd12t64 libpng16-16t64 libstdc++6 \
+        libxxhash0 zlib1g \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/log/*.log /var/log/apt
 
-# ---- run, with CUDA: Ubuntu 24.04 links to the same versions of these libraries ----
+# ---- run, with CUDA: Ubuntu 24.04 links to the same versions of these libraries, but of libjpeg's ----
 FROM run AS run-cuda
+COPY --from=build-cuda /usr/lib/x86_64-linux-gnu/libjpeg.so.8 /usr/local/lib/
+RUN ldconfig
 COPY --from=build-cuda /src/build/xnord /usr/local/bin/xnord
 COPY --from=build-cuda /src/LICENSE /usr/local/share/doc/xnord/LICENSE
 # The driver compiles for chips newer than the binary's own code and keeps the result here.

@@ -100,9 +100,9 @@ obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 pkg_cflags = $(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null || \
                { folder=$$($(PKG_CONFIG) --variable=includedir $(1)) && echo "-I$$folder"; })
 SERVER_CFLAGS = $(call once,SERVER_CFLAGS,$(call pkg_cflags,libmicrohttpd) $(call pkg_cflags,gnutls) $(call pkg_cflags,libxxhash) $(call pkg_cflags,zlib))
-JANSSON_CFLAGS = $(call once,JANSSON_CFLAGS,$(call pkg_cflags,jansson))
+PROTO_CFLAGS = $(call once,PROTO_CFLAGS,$(call pkg_cflags,jansson) $(call pkg_cflags,libjpeg) $(call pkg_cflags,libpng))
 CHECK_CFLAGS = $(call once,CHECK_CFLAGS,$(call pkg_cflags,check))
-SERVER_LIBS = $(call once,SERVER_LIBS,$(shell $(PKG_CONFIG) --libs libmicrohttpd jansson gnutls libxxhash zlib))
+SERVER_LIBS = $(call once,SERVER_LIBS,$(shell $(PKG_CONFIG) --libs libmicrohttpd jansson gnutls libxxhash zlib libjpeg libpng))
 CHECK_LIBS  = $(call once,CHECK_LIBS,$(shell $(PKG_CONFIG) --libs check))
 
 # ---- CUDA ----
@@ -144,7 +144,7 @@ MADE_WITH := $(BUILD)/made-with
 command.compute    = $(CC) $(XN_CFLAGS) $(COMPUTE_INC) $(CPU_INC)
 command.registry   = $(command.compute) -DXN_HAVE_CUDA=$(if $(filter 1,$(USE_CUDA)),1,0)
 command.compute-cu = $(NVCC) $(XN_NVCCFLAGS) $(COMPUTE_INC) $(CUDA_INC)
-command.proto      = $(CC) $(XN_CFLAGS) $(PROTO_INC) $(JANSSON_CFLAGS)
+command.proto      = $(CC) $(XN_CFLAGS) $(PROTO_INC) $(PROTO_CFLAGS)
 command.server     = $(CC) $(XN_CFLAGS) $(SERVER_INC) $(SERVER_CFLAGS) -DXN_VERSION='"$(VERSION)"'
 command.files      = $(command.server) -DXN_FILES='"$(BUILD)/files"'
 command.tests      = $(CC) $(XN_CFLAGS) $(TEST_INC) $(CHECK_CFLAGS) -DXN_VERSION='"$(VERSION)"'

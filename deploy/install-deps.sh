@@ -20,7 +20,7 @@
 set -euo pipefail
 
 readonly CC=${CC:-cc} PKG_CONFIG=${PKG_CONFIG:-pkg-config}
-readonly MODULES=(libmicrohttpd gnutls jansson libxxhash zlib check)
+readonly MODULES=(libmicrohttpd gnutls jansson libxxhash zlib libjpeg libpng check)
 
 with_checks=0 with_bench=0 with_arm64=0 with_mhd1=0 with_deb=0 with_image=0 with_page=0 only_check=0
 missing=() # capabilities: compiler, headers, make, pkg-config, curl, c++, modules, tools
@@ -121,6 +121,8 @@ apt_package() {
     jansson) echo libjansson-dev ;;
     libxxhash) echo libxxhash-dev ;;
     zlib) echo zlib1g-dev ;;
+    libjpeg) echo libjpeg-dev ;; # of libjpeg-turbo, whatever the distribution calls it
+    libpng) echo libpng-dev ;;
     curl) echo curl ca-certificates ;;
     libfuzzer) echo clang libclang-rt-dev ;;
     arm64-compiler) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross ;;
@@ -134,8 +136,9 @@ dnf_package() {
     headers) echo glibc-devel ;;
     c++) echo gcc-c++ ;;
     pkg-config) echo pkgconf-pkg-config ;;
-    libmicrohttpd | gnutls | jansson | zlib | check) echo "$1-devel" ;;
+    libmicrohttpd | gnutls | jansson | zlib | libpng | check) echo "$1-devel" ;;
     libxxhash) echo xxhash-devel ;;
+    libjpeg) echo libjpeg-turbo-devel ;;
     clang-format | clang-tidy) echo clang-tools-extra ;;
     libfuzzer) echo clang compiler-rt ;;
     python3-yaml) echo python3-pyyaml ;;
@@ -231,7 +234,7 @@ else
     say "this system has neither apt-get nor dnf: install these by its own means:" \
         "a C11 compiler (gcc 12 or clang 14, or later), make, pkg-config, curl and the development files of" \
         "libmicrohttpd (0.9.75 or later), gnutls (3.6.3 or later), jansson (2.13 or later)," \
-        "libxxhash (0.8 or later), zlib" \
+        "libxxhash (0.8 or later), zlib, libjpeg-turbo (2.1 or later), libpng (1.6 or later)" \
         "and check (0.15 or later)"
     exit 1
 fi

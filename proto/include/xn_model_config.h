@@ -8,6 +8,7 @@
 #define XN_MODEL_CONFIG_H
 
 #include "xn_graph.h"
+#include "xn_picture.h"
 #include "xn_proto.h"
 
 #define XN_MODEL_CONFIG_BYTES (4 << 20)  /* the largest config.json */
@@ -32,6 +33,7 @@ typedef struct xn_model_about {
     xn_datatype input_datatype; /* FP32, FP16 or UINT8 */
     xn_image_layout input_layout;
     xn_shape input_shape; /* of one image, as the file has it: the graph's to check */
+    xn_picture_rule picture;
     xn_precision precision;
     int layer_count, output_count;
     const xn_model_output *outputs;

@@ -4,7 +4,8 @@
  * xn_proto_tensor_read reads them, with the input's name as the field.
  *
  * Three requests: JSON (no inference header length, or one equal to the body's), JSON followed by
- * values, and raw (an inference header length of 0): the whole body is the one input. */
+ * values, and raw (an inference header length of 0): the whole body is the one input. A fourth is a
+ * body that is a picture (xn_oip_parse_picture). */
 #ifndef XN_OIP_H
 #define XN_OIP_H
 
@@ -28,6 +29,9 @@ typedef struct xn_oip_input {
      * with rank 0 and `raw`: datatype and shape are the model's. */
     xn_tensor_ref tensor;
     bool raw;
+    /* Datatype BYTES: tensor.elements encoded pictures (xn_oip_pictures); tensor.datatype and, of
+     * text, bytes mean nothing. */
+    bool pictures;
     xn_oip_shared shared;
 } xn_oip_input;
 
@@ -68,6 +72,26 @@ typedef struct xn_oip_memory {
 xn_status xn_oip_parse_infer(const xn_proto_body *body, const xn_proto_limits *limits,
                              const xn_oip_memory *memory, xn_infer_request *out, xn_error *error);
 
+/* The same of a body that is a picture and nothing else: one input, raw. */
+xn_status xn_oip_parse_picture(const xn_proto_body *body, const xn_oip_memory *memory,
+                               xn_infer_request *out, xn_error *error);
+
+/* The pictures of an input, one after the other. Base64 is decoded where it stands: the body is
+ * written to, and can be walked through once. memory: what the body lies in. */
+typedef struct xn_oip_pictures {
+    const xn_oip_input *input;
+    int number; /* of the input, for messages */
+    int64_t count, next;
+    char *at, *end;
+} xn_oip_pictures;
+void xn_oip_pictures_begin(const xn_oip_input *input, int number, void *memory,
+                           xn_oip_pictures *out);
+/* Called count times. XN_ERR_MALFORMED. */
+xn_status xn_oip_pictures_next(xn_oip_pictures *pictures, const void **bytes, size_t *length,
+                               xn_error *error);
+/* What the next one is called: "inputs[0].data[2]", or "body". */
+void xn_oip_pictures_field(const xn_oip_pictures *pictures, char *field, size_t size);
+
 /* ---- answers ---- */
 
 typedef struct xn_oip_result {
@@ -107,6 +131,12 @@ typedef struct xn_oip_answer {
 bool xn_oip_answer_bound(const xn_oip_answer *answer, size_t *bytes);
 size_t xn_oip_answer_write(const xn_oip_answer *answer, char *text, size_t *header_length);
 
+/* The best classes of each image as lines, "0.913000 tabby cat", or the index where a class has no
+ * label; a blank line between images. Every result has a classification and is not shared. As above
+ * but that all is text. */
+bool xn_oip_lines_bound(const xn_oip_answer *answer, size_t *bytes);
+size_t xn_oip_lines_write(const xn_oip_answer *answer, char *text);
+
 /* {"error": "text"} and a newline, as these routes have it. At most size; terminated. */
 size_t xn_oip_write_error(const char *message, char *text, size_t size);
 
@@ -142,6 +172,8 @@ typedef struct xn_shm_request {
 } xn_shm_request;
 xn_status xn_oip_parse_shm(const void *body, size_t length, xn_shm_request *out, xn_error *error);
 
+/* Over the text itself, which is longer. */
+xn_status xn_base64_decode_in_place(char *text, size_t length, size_t *bytes, xn_error *error);
 /* The decoded bytes of base64 text; *out is the caller's (xn_mem_free), aligned to 64. */
 xn_status xn_base64_decode(const char *text, size_t length, void **out, size_t *bytes,
                            xn_error *error);

@@ -58,6 +58,10 @@ bool xn_form_parse(const char *content_type, bool has_header_length, xn_form *ou
  * acceptable. application/octet-stream means raw where the request is, else OIP binary. */
 bool xn_form_negotiate(const char *accept, xn_form request_form, xn_form *out);
 
+/* How much an Accept header value wants a media type, in thousandths: by the most specific range
+ * that it is in; 0 where it is in none. */
+int xn_form_weight(const char *accept, const char *media_type);
+
 /* A tensor in a request, before its values are read. Exactly one of data and text is set. */
 typedef struct xn_tensor_ref {
     bool present;

@@ -51,12 +51,13 @@ typedef struct xn_config {
     int64_t max_requests_per_client; /* --max-requests-per-client 0   0 = 3/4 of queue_depth */
     int64_t max_bytes_per_client;    /* --max-bytes-per-client 0      0 = 3/4 of queue_bytes */
     /* limits of one request */
-    int64_t max_body_bytes;   /* --max-body-bytes 256 MiB */
-    int64_t max_elements;     /* --max-elements 2^27 */
-    int64_t max_output_bytes; /* --max-output-bytes 256 MiB */
-    int64_t max_operations;   /* --max-operations 2e13 */
-    int64_t timeout_ms;       /* --timeout-ms 30000     a request's deadline when it names none */
-    int64_t max_timeout_ms;   /* --max-timeout-ms 300000 */
+    int64_t max_body_bytes;     /* --max-body-bytes 256 MiB */
+    int64_t max_elements;       /* --max-elements 2^27 */
+    int64_t max_output_bytes;   /* --max-output-bytes 256 MiB */
+    int64_t max_operations;     /* --max-operations 2e13 */
+    int64_t max_picture_pixels; /* --max-picture-pixels 64000000 */
+    int64_t timeout_ms;         /* --timeout-ms 30000     a request's deadline when it names none */
+    int64_t max_timeout_ms;     /* --max-timeout-ms 300000 */
     /* connections */
     int64_t max_active;                  /* --max-active 0   0 = 16 a core, 64 or more */
     int64_t max_connections;             /* --max-connections 1024 */

@@ -113,6 +113,8 @@ const xn_setting xn_settings[] = {
           "The largest output tensor."),
     NUMBER("max-operations", max_operations, "N", 1, INT64_C(1000000000000000000),
            INT64_C(20000000000000), "The most multiply-adds of one convolution."),
+    NUMBER("max-picture-pixels", max_picture_pixels, "N", 1, INT64_C(4290250000), INT64_C(64000000),
+           "The most pixels of a picture, JPEG or PNG, as its header says, before it is decoded."),
     NUMBER("timeout-ms", timeout_ms, "MS", 1, DAY_MS, 30000,
            "The deadline of a request that names none."),
     NUMBER("max-timeout-ms", max_timeout_ms, "MS", 1, DAY_MS, 300000,

@@ -34,6 +34,7 @@ typedef struct xn_model {
     int64_t max_batch_size;
     xn_model_end input;
     xn_image_layout input_layout;
+    xn_picture_rule picture; /* how encoded pictures become the input */
     int output_count;
     const xn_model_end *outputs; /* one after the other in the program's output, FP32 */
     xn_precision precision;

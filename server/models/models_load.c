@@ -155,6 +155,7 @@ static xn_status describe(version_load *m, const xn_graph *graph, xn_error *erro
     v->model.version = v->version;
     v->model.max_batch_size = about.max_batch_size;
     v->model.input_layout = about.input_layout;
+    v->model.picture = about.picture;
     v->model.output_count = about.output_count;
     v->model.outputs = v->outputs;
     v->model.precision = about.precision;

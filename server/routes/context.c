@@ -3,6 +3,7 @@
 
 #include "log.h"
 #include "xn_mem.h"
+#include "xn_picture.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -290,15 +291,16 @@ bool xn_context_accept_body(xn_context *ctx, bool answers) {
 /* What clients send with JSON, with bytes, and curl and some others without thinking of it. */
 static bool accept_inference_type(xn_context *ctx) {
     static const char *const types[] = {"application/json", "application/octet-stream",
+                                        "image/jpeg", "image/png",
                                         "application/x-www-form-urlencoded"};
     const char *type = xn_request_header(ctx->request, "Content-Type");
-    char message[200];
+    char message[280];
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!type || xn_form_is_type(type, types[i]))
             return true;
     snprintf(message, sizeof message,
-             "Content-Type is %.100s; it may be missing, %s or %s for this route", type, types[0],
-             types[1]);
+             "Content-Type is %.100s; it may be missing, %s, %s, %s or %s for this route", type,
+             types[0], types[1], types[2], types[3]);
     xn_context_refuse(ctx, 415, XN_REJECT_MALFORMED, "unsupported_media_type", "Content-Type",
                       message);
     return false;
@@ -307,7 +309,10 @@ static bool accept_inference_type(xn_context *ctx) {
 bool xn_context_accept_inference(xn_context *ctx) {
     const xn_request *request = ctx->request;
     bool has_length = xn_request_header(request, length_header) != NULL;
+    const char *type = xn_request_header(request, "Content-Type");
     ctx->form = has_length ? XN_FORM_OIP_BINARY : XN_FORM_JSON;
+    if (type && xn_picture_is_type(type))
+        ctx->form = XN_FORM_RAW;
     ctx->answer_coding = xn_coding_choose(xn_request_header(request, "Accept-Encoding"));
     return accept_inference_type(ctx) && accept_framing(ctx, INT64_MAX, true) &&
            xn_context_receive(ctx);

@@ -135,9 +135,9 @@ static int parse_range(const char *begin, const char *end, slice *type, slice *s
     return weight;
 }
 
-/* How specifically a range names a form: 3 type/subtype, 2 type/ *, 1 * / *, 0 not at all. */
-static int specificity(int form, slice type, slice subtype) {
-    const char *name = forms[form]->media_type, *slash = strchr(name, '/');
+/* How specifically a range names a media type: 3 type/subtype, 2 type/ *, 1 * / *, 0 not at all. */
+static int specificity(const char *name, slice type, slice subtype) {
+    const char *slash = strchr(name, '/');
     if (type.length == (size_t)(slash - name) && !strncasecmp(type.text, name, type.length)) {
         if (equals(subtype, slash + 1))
             return 3;
@@ -154,6 +154,23 @@ static bool is_answer(int form, xn_form request_form) {
     return is_shared((int)request_form) ? false : forms[form]->header_length;
 }
 
+int xn_form_weight(const char *accept, const char *media_type) {
+    int best = 0, weight = 0;
+    for (const char *at = accept;; at++) {
+        const char *end = element_end(at, ',');
+        slice type, subtype;
+        const int w = parse_range(at, end, &type, &subtype);
+        const int s = w >= 0 ? specificity(media_type, type, subtype) : 0;
+        if (s > best) {
+            best = s;
+            weight = w;
+        }
+        at = end;
+        if (!*at)
+            return weight;
+    }
+}
+
 bool xn_form_negotiate(const char *accept, xn_form request_form, xn_form *out) {
     if (!accept || trim(accept, accept + strlen(accept)).length == 0) {
         *out = request_form;
@@ -167,7 +184,8 @@ bool xn_form_negotiate(const char *accept, xn_form request_form, xn_form *out) {
         slice type, subtype;
         int w = parse_range(at, end, &type, &subtype);
         for (int i = 0; w >= 0 && i < XN_FORM_COUNT; i++) {
-            int s = is_answer(i, request_form) ? specificity(i, type, subtype) : 0;
+            int s =
+                is_answer(i, request_form) ? specificity(forms[i]->media_type, type, subtype) : 0;
             if (s > best[i]) {
                 best[i] = s;
                 weight[i] = w;

@@ -71,20 +71,36 @@ static xn_status decode(const char *text, size_t length, size_t padding, uint8_t
     return padding ? decode_tail(table, text, whole, 4 - (int)padding, out, error) : XN_OK;
 }
 
-xn_status xn_base64_decode(const char *text, size_t length, void **out, size_t *bytes,
-                           xn_error *error) {
+/* How many bytes the text stands for, and how many of its characters are padding. */
+static xn_status measure(const char *text, size_t length, size_t *bytes, size_t *padding,
+                         xn_error *error) {
+    *padding = 0;
     if (length % 4)
         return xn_fail(
             error, XN_ERR_MALFORMED, "",
             "the base64 text has %zu characters; it takes a multiple of 4, padded with =", length);
-    size_t padding = 0;
-    while (length && padding < 2 && text[length - 1 - padding] == '=')
-        padding++;
-    const size_t size = length / 4 * 3 - padding;
+    while (length && *padding < 2 && text[length - 1 - *padding] == '=')
+        ++*padding;
+    *bytes = length / 4 * 3 - *padding;
+    return XN_OK;
+}
+
+xn_status xn_base64_decode_in_place(char *text, size_t length, size_t *bytes, xn_error *error) {
+    size_t padding;
+    xn_status status = measure(text, length, bytes, &padding, error);
+    return status ? status : decode(text, length, padding, (uint8_t *)text, error);
+}
+
+xn_status xn_base64_decode(const char *text, size_t length, void **out, size_t *bytes,
+                           xn_error *error) {
+    size_t size = 0, padding;
+    xn_status status = measure(text, length, &size, &padding, error);
+    if (status)
+        return status;
     uint8_t *memory = xn_mem_alloc(size);
     if (!memory)
         return xn_fail(error, XN_ERR_NO_MEMORY, "", "no memory for %zu bytes of base64", size);
-    xn_status status = decode(text, length, padding, memory, error);
+    status = decode(text, length, padding, memory, error);
     if (status) {
         xn_mem_free(memory);
         return status;

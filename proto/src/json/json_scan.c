@@ -152,7 +152,12 @@ static xn_status scan_data_character(scanner *s, int *depth) {
         --*depth;
         return XN_OK;
     case '"':
-        return fail_data(s, "holds a string; only numbers (or true and false for BOOL)");
+        if (s->take != XN_TAKE_INPUTS)
+            return fail_data(s, "holds a string; only numbers (or true and false for BOOL)");
+        scan_string(s);
+        s->at--; /* at its last character */
+        s->out->data[s->span].strings = true;
+        return XN_OK;
     default:
         return fail_data(s, "holds an object; only numbers (or true and false for BOOL)");
     }

@@ -41,6 +41,7 @@ typedef struct xn_json_span {
     const char *text;
     size_t length;
     int64_t values;     /* of an array: how many it holds, if its syntax is right */
+    bool strings;       /* of an array: strings are among them; of TAKE_INPUTS alone */
     size_t skeleton_at; /* where its [] or "" is in the skeleton */
 } xn_json_span;
 #define XN_JSON_SPANS 17
@@ -66,9 +67,10 @@ typedef struct xn_json_scan {
     xn_json_span data[XN_JSON_SPANS];
 } xn_json_scan;
 
-/* Errors: nesting or a skeleton over the limits, more to take out than XN_JSON_SPANS, a string or
- * an object in a data array, a data array that does not end (all XN_ERR_MALFORMED);
- * XN_ERR_NO_MEMORY. The limits are looked at until the result is freed with xn_json_scan_free. */
+/* Errors: nesting or a skeleton over the limits, more to take out than XN_JSON_SPANS, an object
+ * in a data array, a string in one of XN_TAKE_MEMBERS, a data array that does not end (all
+ * XN_ERR_MALFORMED); XN_ERR_NO_MEMORY. The limits are looked at until the result is freed with
+ * xn_json_scan_free. */
 xn_status xn_json_scan_limited(const char *text, size_t length, xn_json_take take,
                                const xn_json_limits *limits, xn_json_scan *out, xn_error *error);
 /* By the limits of requests; with_data: XN_TAKE_MEMBERS. */

@@ -170,13 +170,13 @@ static xn_status read_input_shape(const xn_json *input, xn_shape *out, xn_error 
 
 static xn_status read_input(const xn_json *root, xn_model_pool *pool, xn_model_config *config,
                             xn_error *error) {
-    static const char *const names[] = {"name", "datatype", "shape", "layout", NULL};
+    static const char *const names[] = {"name", "datatype", "shape", "layout", "picture", NULL};
     const xn_json *input = xn_json_member(root, "input");
     xn_graph_params *params = &config->params;
     const char *name = "input";
     if (!input || xn_json_kind_of(input) != XN_JSON_OBJECT)
-        return xn_model_fail("input", input, "an object with datatype, shape, name and layout",
-                             error);
+        return xn_model_fail("input", input,
+                             "an object with datatype, shape, name, layout and picture", error);
     const xn_json *named = xn_json_member(input, "name");
     xn_status status = xn_model_check_members(input, names, " of input", "input.", error);
     if (!status && named)
@@ -187,9 +187,12 @@ static xn_status read_input(const xn_json *root, xn_model_pool *pool, xn_model_c
         status = read_input_shape(input, &params->input_shape, error);
     if (!status)
         status = read_input_layout(input, &params->input_layout, error);
-    if (!status)
-        params->input_name = xn_model_keep(pool, name);
-    return status;
+    if (status)
+        return status;
+    params->input_name = xn_model_keep(pool, name);
+    xn_picture_rule_default(params->input_datatype, params->input_layout, &params->input_shape,
+                            &config->about.picture);
+    return xn_model_picture_read(xn_json_member(input, "picture"), &config->about.picture, error);
 }
 
 /* ---- layers ---- */

@@ -42,6 +42,9 @@ int xn_model_find(const xn_model_config *config, const char *name, size_t length
 xn_status xn_model_layer_read(const xn_json *value, int index, xn_model_pool *pool, xn_layer *layer,
                               xn_model_extra *extra, xn_error *error);
 
+/* The member `picture` of the input, or NULL, over the rule that the input alone gives. */
+xn_status xn_model_picture_read(const xn_json *value, xn_picture_rule *rule, xn_error *error);
+
 /* ---- values ---- */
 
 /* "<field> is <value>; it takes <takes>", also of one that is missing, NULL. */

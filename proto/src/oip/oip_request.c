@@ -24,12 +24,10 @@ static void begin(xn_infer_request *out) {
     memcpy(out->backend, conv.backend, sizeof out->backend);
 }
 
-static xn_status parse_raw(const xn_proto_body *body, const xn_oip_memory *memory,
-                           xn_infer_request *out, xn_error *error) {
+/* The whole body is the one input. */
+static xn_status take_whole(const xn_proto_body *body, const xn_oip_memory *memory,
+                            xn_infer_request *out, xn_error *error) {
     void *block;
-    if (body->length == 0)
-        return xn_fail(error, XN_ERR_MALFORMED, "",
-                       "the body is empty; with %s 0 it is the bytes of the input", length_header);
     xn_status status = memory->take(memory->context, sizeof *out->inputs, &block, error);
     if (status)
         return status;
@@ -39,7 +37,29 @@ static xn_status parse_raw(const xn_proto_body *body, const xn_oip_memory *memor
                        .raw = true,
                        .tensor = {.present = true, .data = body->bytes, .bytes = body->length}};
     out->input_count = 1;
+    return XN_OK;
+}
+
+static xn_status parse_raw(const xn_proto_body *body, const xn_oip_memory *memory,
+                           xn_infer_request *out, xn_error *error) {
     out->binary = true;
+    if (body->length)
+        return take_whole(body, memory, out, error);
+    return xn_fail(error, XN_ERR_MALFORMED, "",
+                   "the body is empty; with %s 0 it is the bytes of the input", length_header);
+}
+
+xn_status xn_oip_parse_picture(const xn_proto_body *body, const xn_oip_memory *memory,
+                               xn_infer_request *out, xn_error *error) {
+    begin(out);
+    if (!body->length)
+        return xn_fail(error, XN_ERR_MALFORMED, "body",
+                       "the body is empty; by its Content-Type it is a picture");
+    xn_status status = take_whole(body, memory, out, error);
+    if (status)
+        return status;
+    out->inputs->pictures = true;
+    out->inputs->tensor.elements = 1;
     return XN_OK;
 }
 

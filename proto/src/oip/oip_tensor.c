@@ -127,8 +127,14 @@ static xn_status check_places(const char *where, const xn_json *data, const xn_j
                    field, where);
 }
 
+static bool is_bytes(const xn_json *datatype) {
+    return datatype && xn_json_kind_of(datatype) == XN_JSON_STRING &&
+           !strcmp(xn_json_string(datatype), "BYTES");
+}
+
 static xn_status read_type(const xn_oip_parser *p, const char *where,
-                           const xn_json *const members[INPUT_MEMBERS], xn_tensor_ref *ref) {
+                           const xn_json *const members[INPUT_MEMBERS], xn_oip_input *input) {
+    xn_tensor_ref *ref = &input->tensor;
     char field[64];
     snprintf(field, sizeof field, "%s.shape", where);
     if (!members[SHAPE])
@@ -136,7 +142,9 @@ static xn_status read_type(const xn_oip_parser *p, const char *where,
                        "%s is missing; it takes a list of integers", field);
     xn_status status = xn_request_shape(members[SHAPE], where, &ref->shape, p->error);
     snprintf(field, sizeof field, "%s.datatype", where);
-    if (!status) /* packed bits are no JSON */
+    input->pictures = is_bytes(members[DATATYPE]);
+    ref->datatype = XN_UINT8;
+    if (!status && !input->pictures) /* packed bits are no JSON */
         status =
             xn_datatype_read(field, members[DATATYPE], members[DATA] ? XN_AS_WEIGHTS : XN_AS_INPUT,
                              XN_NAMES_OIP, &ref->datatype, p->error);
@@ -146,13 +154,58 @@ static xn_status read_type(const xn_oip_parser *p, const char *where,
     return status;
 }
 
+/* ---- where values are ---- */
+
+static xn_status take_text(const xn_oip_parser *p, const char *where, const xn_json *data,
+                           const xn_json_span *span, xn_oip_input *input) {
+    char field[64];
+    snprintf(field, sizeof field, "%s.data", where);
+    if (span->strings && !input->pictures)
+        return xn_fail(p->error, XN_ERR_MALFORMED, field,
+                       "%s holds a string; only numbers (or true and false for BOOL)", field);
+    return xn_request_take_text(where, data, span, &input->tensor, p->error);
+}
+
+/* Pictures have their lengths among them: that of all is what the request says. */
+static xn_status take_bytes(xn_oip_parser *p, const char *where, const xn_json *size,
+                            xn_oip_input *input) {
+    char field[64];
+    if (!input->pictures)
+        return xn_request_take_bytes(where, size, &p->values, &input->tensor, p->error);
+    snprintf(field, sizeof field, "%s.parameters.binary_data_size", where);
+    const int64_t bytes = xn_json_kind_of(size) == XN_JSON_INTEGER ? xn_json_integer(size) : -1;
+    if (bytes < 0)
+        return xn_request_fail_value(field, size, "a number of bytes", p->error);
+    if ((uint64_t)bytes > p->values.left)
+        return xn_fail(p->error, XN_ERR_MALFORMED, field,
+                       "%s is %" PRId64 ", but only %zu bytes of the body are left for it", field,
+                       bytes, p->values.left);
+    input->tensor.bytes = (size_t)bytes;
+    input->tensor.data = p->values.at;
+    p->values.at += bytes;
+    p->values.left -= (size_t)bytes;
+    return XN_OK;
+}
+
+static xn_status take_shared(const xn_oip_parser *p, const char *where, const xn_json *parameters,
+                             const xn_oip_input *input) {
+    char field[64];
+    snprintf(field, sizeof field, "%s.parameters.shared_memory_region", where);
+    if (input->pictures)
+        return xn_fail(p->error, XN_ERR_MALFORMED, field,
+                       "%s is given, but datatype BYTES takes data or parameters.binary_data_size",
+                       field);
+    return xn_request_check_bytes(where, "shared_memory_byte_size",
+                                  xn_oip_member(parameters, "shared_memory_byte_size"),
+                                  &input->tensor, p->error);
+}
+
 xn_status xn_oip_read_input(xn_oip_parser *p, int index, const xn_json *object) {
     const xn_json *members[INPUT_MEMBERS];
     xn_oip_input *input = &p->out->inputs[index];
-    xn_tensor_ref *ref = &input->tensor;
     char where[WHERE];
     memset(input, 0, sizeof *input);
-    ref->present = true;
+    input->tensor.present = true;
     snprintf(where, sizeof where, "inputs[%d]", index);
     xn_status status = xn_oip_members(object, where, input_names, members, p->error);
     if (!status)
@@ -165,7 +218,7 @@ xn_status xn_oip_read_input(xn_oip_parser *p, int index, const xn_json *object) 
     if (!status)
         status = read_shared(p, members[PARAMETERS], where, &input->shared);
     if (!status)
-        status = read_type(p, where, members, ref);
+        status = read_type(p, where, members, input);
     if (status)
         return status;
     const xn_json *parameters = members[PARAMETERS];
@@ -174,12 +227,10 @@ xn_status xn_oip_read_input(xn_oip_parser *p, int index, const xn_json *object) 
     if (status)
         return status;
     if (members[DATA])
-        return xn_request_take_text(where, members[DATA], &p->scan->data[index], ref, p->error);
+        return take_text(p, where, members[DATA], &p->scan->data[index], input);
     if (size)
-        return xn_request_take_bytes(where, size, &p->values, ref, p->error);
-    return xn_request_check_bytes(where, "shared_memory_byte_size",
-                                  xn_oip_member(parameters, "shared_memory_byte_size"), ref,
-                                  p->error);
+        return take_bytes(p, where, size, input);
+    return take_shared(p, where, parameters, input);
 }
 
 /* ---- outputs ---- */

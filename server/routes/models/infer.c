@@ -2,12 +2,14 @@
  * Inference Protocol ask for it. */
 #include "clock.h"
 #include "infer_io.h"
+#include "infer_pictures.h"
 #include "inference.h"
 #include "recent.h"
 #include "resources.h"
 #include "xn_mem.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define CODED_BYTES ((size_t)1024) /* smaller answers are not coded */
@@ -56,6 +58,13 @@ static xn_status take_cached(void *context, size_t bytes, void **out, xn_error *
     return *out ? XN_OK : take(p->ctx, bytes, out, error);
 }
 
+/* What the Content-Type says, and where that is what curl sends without thinking, the first bytes.
+ */
+static bool is_picture(const xn_context *ctx, const xn_proto_body *body) {
+    return ctx->form == XN_FORM_RAW ||
+           (!body->has_header_length && xn_picture_begins(body->bytes, body->length));
+}
+
 static xn_status parse(infer_work *infer, xn_error *error) {
     parsing p = {.ctx = infer->work.ctx};
     const xn_proto_limits limits = {p.ctx->service->config->max_elements};
@@ -64,10 +73,55 @@ static xn_status parse(infer_work *infer, xn_error *error) {
     xn_status status = xn_context_body(p.ctx, &p.body, error);
     if (status || xn_recent_find_infer(*data, &p.body, &infer->io.parsed))
         return status;
+    if (is_picture(p.ctx, &p.body))
+        return xn_oip_parse_picture(&p.body, &(xn_oip_memory){take, p.ctx}, &infer->io.parsed,
+                                    error);
     status = xn_oip_parse_infer(&p.body, &limits, &memory, &infer->io.parsed, error);
     if (!status)
         xn_recent_keep_infer(*data, &p.body, &infer->io.parsed);
     return status;
+}
+
+/* ---- the answer's form ---- */
+
+typedef struct wished_classes {
+    const char *value;
+    bool given;
+} wished_classes;
+
+static bool find_classes(void *context, const char *key, const char *value) {
+    wished_classes *wish = context;
+    if (strcmp(key, "classes") != 0)
+        return true;
+    *wish = (wished_classes){value ? value : "", true};
+    return false;
+}
+
+/* ?classes=5 */
+static xn_status read_classes(infer_work *infer, xn_error *error) {
+    wished_classes wish = {0};
+    infer->io.classes = -1;
+    xn_request_query(infer->work.ctx->request, find_classes, &wish);
+    if (!wish.given)
+        return XN_OK;
+    const size_t digits = strspn(wish.value, "0123456789");
+    if (digits < 1 || digits > 9 || wish.value[digits])
+        return xn_fail(error, XN_ERR_MALFORMED, "classes",
+                       "classes is \"%.40s\"; it takes a number of classes, 0 to 999999999",
+                       wish.value);
+    infer->io.classes = strtol(wish.value, NULL, 10);
+    return XN_OK;
+}
+
+/* Before JSON only where Accept prefers it. Other requests than pictures say in themselves whether
+ * the answer is binary. */
+static void read_accept(infer_work *infer) {
+    const char *accept = xn_request_header(infer->work.ctx->request, "Accept");
+    const int json = accept ? xn_form_weight(accept, "application/json") : 0;
+    xn_infer_request *parsed = &infer->io.parsed;
+    infer->io.lines = accept && xn_form_weight(accept, "text/plain") > json;
+    if (accept && parsed->inputs[0].pictures && parsed->inputs[0].raw)
+        parsed->binary = xn_form_weight(accept, "application/octet-stream") > json;
 }
 
 static void describe(const infer_work *infer, xn_oip_answer *out) {
@@ -89,7 +143,8 @@ static bool bound_text(const infer_work *infer, size_t *bytes) {
     xn_oip_answer answer;
     describe(infer, &answer);
     answer.backend = "cuda:0123456789"; /* longer than any name of a device */
-    return xn_oip_answer_bound(&answer, bytes);
+    return infer->io.lines ? xn_oip_lines_bound(&answer, bytes)
+                           : xn_oip_answer_bound(&answer, bytes);
 }
 
 /* Whether the answer is the values of one output, as the program leaves them: then they leave from
@@ -182,9 +237,10 @@ static xn_status understand(xn_inference *work, xn_error *error) {
         return status;
     const xn_infer_request *parsed = &infer->io.parsed;
     infer->io.owner = ctx->key;
+    read_accept(infer);
     if (xn_proto_id_valid(parsed->id))
         xn_request_set_id(ctx->request, parsed->id);
-    if ((status = set_deadline(work, parsed, error)) ||
+    if ((status = read_classes(infer, error)) || (status = set_deadline(work, parsed, error)) ||
         (status = xn_inference_set_pool(work, parsed->backend, error)) ||
         (status = xn_infer_io_resolve(&infer->io, &infer->model, ctx->service, &memory,
                                       &work->job.problem, error)))
@@ -214,6 +270,8 @@ static xn_status prepare(xn_inference *work, xn_error *error) {
     work->job.input = infer->input.memory;
     if (work->job.input)
         return XN_OK;
+    if (input->pictures)
+        return xn_infer_pictures_take(work, &infer->io, &infer->model.network->picture, error);
     if (input->shared.present)
         return take_shared(work, input, error);
     return xn_inference_place_input(work, &input->tensor, input->name, error);
@@ -222,6 +280,8 @@ static xn_status prepare(xn_inference *work, xn_error *error) {
 static bool preparing_is_long(const xn_inference *work) {
     const infer_work *infer = infer_of_const(work);
     const xn_oip_input *input = infer->io.input;
+    if (input->pictures)
+        return true;
     bool moved = !infer->input.memory &&
                  (input->shared.present || !xn_proto_tensor_in_place(&input->tensor));
     return moved && input->tensor.bytes > XN_INFERENCE_INLINE_BYTES;
@@ -266,9 +326,10 @@ static char *write_answer(infer_work *infer, int64_t encode_started_ns, size_t *
     size_t bound;
     describe(infer, &answer);
     xn_inference_time_stages(&infer->work, encode_started_ns, &answer.timing);
-    char *text =
-        xn_oip_answer_bound(&answer, &bound) ? xn_inference_take_text(&infer->work, bound) : NULL;
-    if (text)
+    char *text = bound_text(infer, &bound) ? xn_inference_take_text(&infer->work, bound) : NULL;
+    if (text && infer->io.lines)
+        *length = xn_oip_lines_write(&answer, text);
+    else if (text)
         *length = xn_oip_answer_write(&answer, text, header_length);
     return text;
 }
@@ -323,6 +384,8 @@ static const char *tell_success(infer_work *infer, size_t header_length,
     xn_inference_time_stages(work, encode_started_ns, &timing);
     xn_inference_tell_timing(work, &timing);
     count_success(infer, &timing);
+    if (infer->io.lines)
+        return "text/plain; charset=utf-8";
     return header_length ? "application/octet-stream" : "application/json";
 }
 

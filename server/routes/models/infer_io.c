@@ -47,6 +47,25 @@ static xn_status check_datatype(const xn_oip_input *input, const xn_served_model
                    xn_datatype_name(model->input->datatype));
 }
 
+/* Encoded pictures: [n] or [n, 1] of them. */
+static xn_status check_pictures(const xn_oip_input *input, const xn_served_model *model,
+                                xn_error *error) {
+    const xn_shape *shape = &input->tensor.shape;
+    char got[160];
+    if (!model->network || !model->network->picture.channels)
+        return xn_fail(error, XN_ERR_MALFORMED, input->name,
+                       "input \"%.60s\" is a picture; \"%s\" takes %s", input->name, model->name,
+                       model->network ? "other values: height, width and 1 or 3 channels are needed"
+                                      : "tensors");
+    xn_shape_format(shape, got, sizeof got);
+    if (!input->raw && shape->rank != 1 && (shape->rank != 2 || shape->dims[1] != 1))
+        return xn_fail(error, XN_ERR_GEOMETRY, input->name,
+                       "input \"%.60s\" of BYTES has shape %s; it must be [n] or [n, 1], of n "
+                       "pictures",
+                       input->name, got);
+    return check_batch(input, model, input->tensor.elements, error);
+}
+
 /* A raw binary body: the values of one image and nothing else. */
 static xn_status describe_raw(xn_oip_input *input, const xn_served_model *model, xn_error *error) {
     const xn_model_end *end = model->input;
@@ -90,7 +109,9 @@ static xn_status find_input(xn_infer_io *io, const xn_served_model *model, xn_er
         return xn_fail(error, XN_ERR_MALFORMED, "inputs",
                        "inputs has %d tensors; \"%s\" takes one, \"%.60s\"", parsed->input_count,
                        model->name, model->input->name);
-    if (input->raw)
+    if (input->raw && input->pictures)
+        input->name = model->input->name;
+    else if (input->raw)
         return describe_raw(input, model, error);
     if (strcmp(input->name, model->input->name) != 0)
         return xn_fail(error, XN_ERR_MALFORMED, "inputs",
@@ -127,10 +148,13 @@ static xn_status resolve_network(xn_infer_io *io, const xn_served_model *model,
             error, XN_ERR_MALFORMED, "parameters",
             "parameters of a convolution are for registered weights; \"%s\" is a network",
             model->name);
-    if ((status = check_datatype(input, model, error)) ||
-        (status = check_shape(input, model, error)))
+    if (input->pictures)
+        status = check_pictures(input, model, error);
+    else if (!(status = check_datatype(input, model, error)))
+        status = check_shape(input, model, error);
+    if (status)
         return status;
-    io->images = input->tensor.shape.dims[0];
+    io->images = input->pictures ? input->tensor.elements : input->tensor.shape.dims[0];
     *problem = model->network->problem;
     return check_limits(io, problem, config, error);
 }
@@ -142,6 +166,8 @@ static xn_status resolve_weights(xn_infer_io *io, const xn_served_model *model,
     const xn_oip_input *input = io->input;
     xn_weights_shape shape;
     xn_conv conv;
+    if (input->pictures)
+        return check_pictures(input, model, error);
     xn_weights_shape_of(xn_asset_weights(model->weights), &shape);
     xn_status status =
         xn_conv_resolve(&io->parsed.conv, input->tensor.datatype, &input->tensor.shape, &shape,
@@ -202,6 +228,25 @@ static xn_status check_bits(const xn_oip_result *result, xn_error *error) {
                    "classes; ask for binary data");
 }
 
+/* A picture as the body has no place for parameters: it is answered with labels, if there are any.
+ */
+static int64_t default_classes(const xn_infer_io *io, const xn_oip_result *result) {
+    enum { BEST = 5 };
+    const bool labels = io->input->raw && io->input->pictures && result->labels;
+    if (io->classes >= 0 && (io->classes || !io->lines))
+        return io->classes;
+    return labels || io->lines ? BEST : 0;
+}
+
+static xn_status check_lines(const xn_infer_io *io, const xn_oip_result *result, xn_error *error) {
+    if (!io->lines || !result->shared)
+        return XN_OK;
+    return xn_fail(error, XN_ERR_MALFORMED, result->name,
+                   "output \"%.60s\" is to be in shared memory, and Accept asks for text/plain; "
+                   "ask for one of them",
+                   result->name);
+}
+
 static xn_status add_result(xn_infer_io *io, const xn_served_model *model,
                             const xn_service *service, const xn_problem *problem, int index,
                             const xn_oip_output *wish, xn_error *error) {
@@ -213,6 +258,10 @@ static xn_status add_result(xn_infer_io *io, const xn_served_model *model,
         status = apply_wish(io, service, wish, result, error);
     else
         result->binary = io->parsed.binary;
+    if (!result->classification && !result->shared)
+        result->classification = default_classes(io, result);
+    if (!status)
+        status = check_lines(io, result, error);
     return status ? status : check_bits(result, error);
 }
 

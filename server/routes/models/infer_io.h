@@ -9,6 +9,9 @@
 typedef struct xn_infer_io {
     xn_infer_request parsed;
     uint64_t owner;      /* of the regions of shared memory that it may name; given */
+    int64_t classes;     /* the best classes that outputs give where they ask for none; -1: as the
+                          * input says; given */
+    bool lines;          /* the answer is lines of classes; given */
     xn_oip_input *input; /* of parsed, its datatype and shape known */
     int result_count;
     xn_oip_result *results; /* without values until they are there */
