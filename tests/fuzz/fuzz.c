@@ -23,6 +23,8 @@ const xf_target xf_targets[] = {{"conv_json", xf_conv_json},
                                 {"oip", xf_oip},
                                 {"oip_bodies", xf_oip_bodies},
                                 {"oip_answer", xf_oip_answer},
+                                {"jpeg", xf_jpeg},
+                                {"png", xf_png},
                                 {NULL, NULL}};
 
 const char *xf_running;

@@ -51,6 +51,8 @@ void xf_labels(const uint8_t *data, size_t size);
 void xf_oip(const uint8_t *data, size_t size);        /* "139\n": the header's length, body */
 void xf_oip_bodies(const uint8_t *data, size_t size); /* "load\n", "shm\n", ..., body */
 void xf_oip_answer(const uint8_t *data, size_t size);
+void xf_jpeg(const uint8_t *data, size_t size);
+void xf_png(const uint8_t *data, size_t size);
 
 /* ---- mutation, where there is no libFuzzer ---- */
 

@@ -5,8 +5,10 @@ on, rows of pixels. Needs Pillow and numpy:
 
     python3 -m venv venv && venv/bin/pip install -r tests/pictures/requirements.txt
     venv/bin/python tests/pictures/make.py FOLDER [SCALE]
+    venv/bin/python tests/pictures/make.py --corpus tests/fuzz/corpus
 
-SCALE multiplies all sizes: the pictures in the repository have 1. The tests of clients import this
+SCALE multiplies all sizes: the pictures in the repository have 1. --corpus writes small ones for
+the fuzz targets jpeg and png. The tests of clients import this
 file and send its pictures in other sizes to a daemon."""
 
 import io
@@ -153,7 +155,17 @@ def expected(
     return np.asarray(cut).reshape(height, width, channels)
 
 
+def write_corpus(folder: Path) -> None:
+    for name, file in pictures(19, 17).items():
+        target = folder / {"jpg": "jpeg"}.get(name[-3:], name[-3:])
+        target.mkdir(parents=True, exist_ok=True)
+        (target / name).write_bytes(file)
+
+
 def main() -> None:
+    if sys.argv[1] == "--corpus":
+        write_corpus(Path(sys.argv[2]))
+        return
     folder = Path(sys.argv[1])
     scale = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     lines, values = [], bytearray()
