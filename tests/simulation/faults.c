@@ -217,22 +217,25 @@ void law_of_folders(void) {
     const char folder[2] = {'a' + FOLDER, 0};
     xn_error error;
     int up = 0;
-    for (int looks = 0; looks < (w.mix.folder || w.mix.files ? 2 + SIM_DEVICES : 1); looks++) {
+    if (!w.mix.folder && !w.mix.files)
+        return;
+    for (int looks = 0; looks < 2 + SIM_DEVICES; looks++) { /* each may find a device lost */
         if (w.mix.folder)
             xn_weights_dir_look(w.service.weights_dir);
-        xn_models_scan(w.service.models, NULL); /* leaves alone what was unloaded */
-        xn_models_load(w.service.models, folder, NULL, 0, NULL, 0, &error);
+        xn_models_scan(w.service.models, NULL);
+        if (w.unloaded)
+            xn_models_load(w.service.models, folder, NULL, 0, NULL, 0, &error);
         fibers_sleep(40 * XN_NS_PER_MS); /* more than ten polls: what failed is tried again */
     }
     for (int i = 0; i < w.engine->pools.count; i++)
         up += w.engine->pools.each[i].devices_up;
     for (int name = w.mix.folder ? 0 : FOLDER; name < ALL_NAMES; name++) {
         const float value = read_file(name);
-        if (value < 0 || !up || (name < NAMES && w.config.max_weights < NAMES))
+        if (value < 0 || !up)
             continue;
-        if (name < NAMES)
+        if (name < NAMES && w.config.max_weights >= NAMES && w.config.max_weights_bytes == 1 << 20)
             law(value_served(name) == value, "the store follows --weights-dir");
-        else if (name == FOLDER && value != 0 && !w.draining)
+        if (name == FOLDER && w.config.max_models_bytes == 1 << 20 && value != 0 && !w.draining)
             law(value_served(name) == value, "models follow --model-repository");
     }
 }

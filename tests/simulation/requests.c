@@ -158,9 +158,12 @@ static void make_put(xn_request *r) {
     end_body(r);
 }
 
-/* DELETE and unload: no body. */
+/* DELETE and unload: no body. A model with a folder may come back. */
 static void make_removal(xn_request *r) {
-    begin_change(r, 0);
+    if (r->name == FOLDER)
+        w.unloaded = true;
+    else
+        begin_change(r, 0);
 }
 
 static void say_base64(xn_request *r, const unsigned char *bytes, size_t length) {
@@ -308,7 +311,7 @@ const act acts[ACTS] = {
     {"delete", "DELETE", "/weights/*", 0, NAMES, JSON, false, true, make_removal, check_any},
     {"unload", "POST", REPOSITORY "/unload", NAMES, MODELS, JSON, false, true, make_removal,
      check_any},
-    {"unload folder", "POST", REPOSITORY "/unload", FOLDER, 1, JSON, false, true, make_get,
+    {"unload folder", "POST", REPOSITORY "/unload", FOLDER, 1, JSON, false, true, make_removal,
      check_any},
     {"wrong", "POST", "/conv", 0, 0, JSON, true, false, make_wrong, check_wrong},
 };

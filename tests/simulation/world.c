@@ -66,11 +66,29 @@ void world_end_versions(int name, const version *by, uint64_t begun_step) {
 
 /* ---- at any moment ---- */
 
+/* Weights that are prepared for a device grow: what is registered next makes room for that. */
+static void law_of_limits(const xn_metrics *metrics) {
+    const struct {
+        xn_gauge gauge;
+        int64_t limit;
+        const char *law;
+    } limits[] = {
+        {XN_GAUGE_INFLIGHT, w.config.queue_depth, "--queue-depth bounds requests in flight"},
+        {XN_GAUGE_INFLIGHT_BYTES, w.config.queue_bytes, "--queue-bytes bounds bytes in flight"},
+        {XN_GAUGE_PROGRAMS_BYTES, w.config.queue_bytes / 2, "half of it bounds programs"},
+        {XN_GAUGE_WEIGHTS, w.config.max_weights, "--max-weights bounds names"},
+        {XN_GAUGE_RESPONSE_CACHE_BYTES, w.config.response_cache_bytes,
+         "--response-cache-bytes bounds answers"}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        law(xn_metrics_gauge(metrics, limits[i].gauge) <= limits[i].limit, limits[i].law);
+}
+
 void world_check(void) {
     if (!w.engine)
         return;
     const xn_metrics *metrics = xn_engine_metrics(w.engine);
-    int64_t counted = 0, leaving = 0, queued = 0, bytes = 0, jobs = 0;
+    int64_t counted = 0, leaving = 0, queued = 0, bytes = 0, jobs = 0, of_address[ADDRESSES] = {0};
+    const int64_t share_of_requests = w.config.queue_depth - w.config.queue_depth / 4;
     law(fibers_now() > w.last_ns, "time goes on");
     w.last_ns = fibers_now();
     for (xn_request *r = w.requests; r; r = r->next) {
@@ -85,6 +103,8 @@ void world_check(void) {
             "a deadline counts from the end of the body");
         leaving += r->leaving;
         counted += !r->leaving;
+        law(r->leaving || ++of_address[r->by->number % ADDRESSES] <= share_of_requests,
+            "a client's address has its share of requests at most");
         bytes += r->leaving ? 0 : (int64_t)ctx->ticket.bytes;
         jobs += work && work->job.state;
         queued += work && work->job.state == XN_JOB_QUEUED;
@@ -95,8 +115,7 @@ void world_check(void) {
     law(inflight >= counted && inflight <= counted + leaving,
         "requests in flight are those that were admitted and have not left");
     law(leaving ? held >= bytes : held == bytes, "bytes in flight are those of live requests");
-    law(inflight <= w.config.queue_depth, "--queue-depth bounds requests in flight");
-    law(held <= w.config.queue_bytes, "--queue-bytes bounds bytes in flight");
+    law_of_limits(metrics);
     law(depth >= queued && depth <= jobs, "the queue has the requests that wait");
     law(w.connecting || xn_metrics_gauge(metrics, XN_GAUGE_CONNECTIONS_BYTES) ==
                             w.connections * XN_CONNECTION_BYTES,
@@ -138,13 +157,16 @@ static void draw(uint64_t seed) {
                         .no_memory = rate(60),
                         .disk = rate(20),
                         .large = world_draws(20),
-                        .populated = world_draws(80),
+                        .populated = world_draws(90),
                         .folder = world_draws(30),
                         .files = world_draws(30),
                         .drains = world_draws(30)};
     w.mix.by_act[0] = 20;
     for (int i = 0; i < ACTS; i++)
-        w.mix.by_act[i] += rate(acts[i].infers ? 60 : acts[i].changes ? 12 : 4);
+        w.mix.by_act[i] += rate(i >= ACTS - REMOVALS ? 5
+                                : acts[i].infers     ? 60
+                                : acts[i].changes    ? 12
+                                                     : 4);
     w.config = (xn_config){.max_batch_images = pick(1, 8, 16),
                            .batch_delay_us = pick(0, 0, 300),
                            .inline_us = pick(0, 100, 1000),
@@ -152,15 +174,15 @@ static void draw(uint64_t seed) {
                            .queue_bytes = pick(192 << 10, 512 << 10, 4 << 20) +
                                           (w.mix.clients + 8) * XN_CONNECTION_BYTES,
                            .max_weights = pick(2, 3, 100),
-                           .max_weights_bytes = 1 << 20,
+                           .max_weights_bytes = pick(1 << 10, 1 << 20, 1 << 20),
                            .weights_cache_bytes = pick(1 << 12, 1 << 14, 1 << 20),
                            .weights_poll_ms = pick(0, 1, 3),
-                           .response_cache_bytes = pick(0, 0, 1 << 16),
+                           .response_cache_bytes = pick(0, 1 << 13, 1 << 16),
                            .canary_interval_ms = pick(0, 1, 5),
                            .timeout_ms = 10000,
                            .max_timeout_ms = 20000,
                            .max_models = 4,
-                           .max_models_bytes = 1 << 20,
+                           .max_models_bytes = pick(1 << 13, 1 << 20, 1 << 20),
                            .max_body_bytes = 1 << 20,
                            .max_elements = 1 << 20,
                            .max_output_bytes = 1 << 20,
@@ -359,6 +381,7 @@ static void law_of_rest(void) {
 /* As main.c ends them. */
 static void stop(int64_t held) {
     xn_error error;
+    law(w.service.models->bytes <= w.config.max_models_bytes, "--max-models-bytes bounds models");
     for (char name[2] = "e"; name[0] < 'a' + ALL_NAMES; name[0]++)
         xn_models_unload(w.service.models, name, &error);
     law(!w.service.models->bytes, "models that are unloaded take no room");
@@ -497,6 +520,7 @@ void world_allocations(uint64_t seed) {
     w.alone = true;
     w.config.queue_bytes = 8 << 20;
     w.config.max_weights = 100;
+    w.config.max_weights_bytes = w.config.max_models_bytes = 1 << 20;
     w.config.weights_cache_bytes = 1 << 20;
     w.config.canary_interval_ms = 0;
     w.config.batch_delay_us = w.config.weights_poll_ms = 0;

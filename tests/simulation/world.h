@@ -147,7 +147,8 @@ typedef struct world {
     bool alone; /* one request at a time, of one name */
     bool over;  /* nothing new begins */
     bool draining, stopping, told_fatal;
-    unsigned fail_allocations;         /* in 10,000 */
+    bool unloaded;             /* FOLDER, by a request: looks leave it so until its file changes */
+    unsigned fail_allocations; /* in 10,000 */
     long allocations, fail_allocation; /* that one, from 1 on, fails; 0: none */
     bool fail_all_after;
     int64_t end_ns, last_ns;
