@@ -315,8 +315,7 @@ static void announce(const daemon_state *d) {
     if (xn_http_library_version()[0] == '0')
         xn_log(XN_LOG_WARN, NULL,
                "libmicrohttpd %s: of malformed heads, those with NUL beside a bare LF are read as "
-               "if it were CR LF; version 1.0.1 refuses them (README, \"Versions of the HTTP "
-               "library\")",
+               "if it were CR LF; version 1.0.1 refuses them (PROTOCOL.md, section 13)",
                xn_http_library_version());
     xn_log(XN_LOG_INFO, NULL, "listening on %s", url);
     snprintf(url, sizeof url, "%s://%s%s%s:%d", scheme, v6 ? "[" : "",
