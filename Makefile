@@ -368,7 +368,6 @@ OPENCV = $(call once,OPENCV,$(shell for python in $(BUILD)/opencv/bin/python $(P
 bench: deps ## convolution: the CPU beside OpenVINO, oneDNN and OpenCV, then the GPU beside cuDNN; BENCH_FLAGS: bench-conv help
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,time,layers,--shapes layers $(if $(PEER),--peer "$(PEER)") $(if $(OPENCV),--opencv "$(OPENCV)"))
-	$(call bench_conv,paths,sets,--shapes isa --backend cpu)
 bench-gpu: deps ## the GPU's part of bench
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,time,gpu,--shapes layers --backend cuda $(if $(PEER),--peer "$(PEER)"))

@@ -1,6 +1,6 @@
 /* The contract of xn_backend.h beside the numbers: devices, plans used again and side by side,
  * streams on several threads, and every host allocation failed in turn. What threads a stream has
- * changes no bit: cpu_company_test.c. */
+ * changes no bit: cpu_invariance_test.c. */
 #include "bk_run.h"
 
 #include "countdown.h"

@@ -1,4 +1,4 @@
-/* order_test.c: an answer with K is the same bit for bit alone and in any company: whatever path
+/* order_test.c: an answer with K is the same bit for bit alone and in any batch: whatever path
  * runs it, however it is cut, in a batch of 1, 4 or 64 images. On the GPU it is also what
  * common/epilogue.cuh defines, which is computed here once more, one operation after the other. */
 #include "bk_step.h"

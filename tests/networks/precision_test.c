@@ -60,7 +60,7 @@ START_TEST(the_input_is_not_rounded) {
 END_TEST
 
 /* Beside other values in a concat, as a residual, and read twice. */
-START_TEST(the_input_is_not_rounded_in_company) {
+START_TEST(the_input_is_not_rounded_beside_others) {
     static const char layers[] = "twice=affine scale=2,2; both=concat input twice; kept=prelu;"
                                  "other=softmax < both; sum=add twice input; out kept sum other";
     for (int nhwc = 0; nhwc < 2; nhwc++) {
@@ -182,7 +182,7 @@ XN_SUITE(networks_precision) {
     Suite *s = suite_create("networks_precision");
     TCase *t = xn_test_case(s, "precision", 120);
     tcase_add_test(t, the_input_is_not_rounded);
-    tcase_add_test(t, the_input_is_not_rounded_in_company);
+    tcase_add_test(t, the_input_is_not_rounded_beside_others);
     tcase_add_test(t, what_lies_between_steps_is_rounded);
     tcase_add_test(t, outputs_are_not_rounded);
     tcase_add_test(t, a_sum_that_is_an_output_is_not_rounded);

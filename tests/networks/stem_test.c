@@ -1,6 +1,6 @@
 /* The first layers of a picture in bytes, which lowering makes one step of whole numbers
  * (xn_planes.h): ref against a float64 oracle within the definition's bound, and all other backends
- * and instruction sets bit for bit as ref, alone and in company. */
+ * and instruction sets bit for bit as ref, alone and in batches. */
 #include "nw_text.h"
 
 #include "xn_mem.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STEMS = 96, IMAGES = 3, COMPANY = 64 };
+enum { STEMS = 96, IMAGES = 3, MANY = 64 };
 
 typedef struct stem {
     nw_net *net;
@@ -219,9 +219,9 @@ START_TEST(stems) {
 END_TEST
 
 /* Many images: a kernel cuts them into larger parts. */
-START_TEST(company) {
+START_TEST(many_images) {
     check_stem(xn_test_seed() + (uint64_t)_i, true, _i & 1 ? XN_PRECISION_FP16 : XN_PRECISION_FP32,
-               COMPANY, COMPANY, COMPANY);
+               MANY, MANY, MANY);
 }
 END_TEST
 
@@ -266,7 +266,7 @@ XN_SUITE(networks_stem) {
     Suite *s = suite_create("networks_stem");
     TCase *t = xn_test_case(s, "stem", 300);
     tcase_add_loop_test(t, stems, 0, 4);
-    tcase_add_loop_test(t, company, 0, 4);
+    tcase_add_loop_test(t, many_images, 0, 4);
     tcase_add_test(t, digits);
     tcase_add_test(t, others_stay);
     return s;

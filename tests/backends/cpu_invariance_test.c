@@ -1,4 +1,4 @@
-/* cpu_company_test.c: an answer of the CPU is the same bit for bit alone and in any company: on
+/* cpu_invariance_test.c: an answer of the CPU is the same bit for bit alone and in any batch: on
  * every path of an instruction set, in batches of 1 to 5 images, with 1 to 4 threads, and while
  * other streams compute. Where it is NaN it is NaN everywhere. What is right, other tests say. */
 #include "bk_step.h"
@@ -169,7 +169,7 @@ static void check_case(subject *s, const bk_case *c, int *ran) {
  * more than 60 us, which several threads share. */
 enum { SHAPES = 23, CASES = SHAPES * 6 }; /* each part of the test has all shapes */
 
-static bk_case company_case(int number) {
+static bk_case case_of(int number) {
     static const int64_t shapes[SHAPES][6] = {
         /* channels, height, width, filters, kernel, groups */
         {1, 40, 150, 1, 3, 1},  {1, 23, 1700, 2, 3, 1},  {3, 30, 33, 5, 3, 1},
@@ -203,7 +203,7 @@ START_TEST(chosen) {
     open_device(&s);
     for (int number = _i; number < CASES; number += PARTS)
         if (number / PARTS % bk_every() == 0) {
-            const bk_case c = company_case(number);
+            const bk_case c = case_of(number);
             check_case(&s, &c, ran);
         }
     for (int i = 0; bk_every() == 1 && xn_backend_cpu.device_path(s.device, i); i++)
@@ -254,7 +254,7 @@ START_TEST(under_load) {
     subject s = {0};
     open_device(&s);
     for (int number = _i; number < CASES; number += PARTS) {
-        const bk_case c = company_case(number);
+        const bk_case c = case_of(number);
         worker workers[THREADS];
         pthread_t threads[THREADS];
         xn_error error = {0};
@@ -283,9 +283,9 @@ START_TEST(under_load) {
 }
 END_TEST
 
-XN_SUITE(cpu_company) {
-    Suite *s = suite_create("cpu_company");
-    TCase *t = xn_test_case(s, "company", 300);
+XN_SUITE(cpu_invariance) {
+    Suite *s = suite_create("cpu_invariance");
+    TCase *t = xn_test_case(s, "invariance", 300);
     tcase_add_loop_test(t, chosen, 0, PARTS);
     tcase_add_loop_test(t, random_problems, 0, PARTS);
     tcase_add_loop_test(t, under_load, 0, PARTS);
