@@ -590,7 +590,7 @@ FUZZ_PROGRAM = $(shell echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTes
 FUZZ_FLAGS_fuzz = CC=$(FUZZ_CC) SANITIZE="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all"
 FUZZ_FLAGS_replay = SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
 FUZZ_OBJ := $(call obj,$(filter-out %_test.c,$(wildcard tests/fuzz/*.c)) $(PROTO_SRC) \
-            $(addprefix compute/core/,mem.c status.c tensor.c conv.c lower/graph.c lower/graph_layer.c) \
+            $(addprefix compute/core/,mem.c status.c tensor.c conv.c lower/graph.c lower/op_table.c) \
             $(filter $(addprefix %/,config.c config_settings.c file.c auth.c secrets.c log.c log_line.c),$(SERVER_SRC)))
 FUZZ_LIBS = $(call once,FUZZ_LIBS,$(shell $(PKG_CONFIG) --libs jansson gnutls))
 

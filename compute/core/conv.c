@@ -84,6 +84,7 @@ static xn_status check_range(const char *field, const int64_t *values, int count
 
 static xn_status check_choices(const xn_conv_params *p, xn_datatype input_datatype,
                                xn_error *error) {
+    char list[XN_DATATYPE_LIST];
     if ((unsigned)p->padding_kind > XN_PADDING_VALID)
         return xn_fail(error, XN_ERR_MALFORMED, "padding",
                        "padding kind is %d; expected explicit numbers, \"same\" or \"valid\"",
@@ -106,12 +107,12 @@ static xn_status check_choices(const xn_conv_params *p, xn_datatype input_dataty
                        (int)p->precision);
     if (!xn_datatype_may_be(input_datatype, XN_AS_INPUT))
         return xn_fail(error, XN_ERR_MALFORMED, "input.datatype",
-                       "input.datatype is %s; expected FP32, FP16, BF16, INT8, UINT8, BOOL or BITS",
-                       xn_datatype_name(input_datatype));
+                       "input.datatype is %s; expected %s", xn_datatype_name(input_datatype),
+                       xn_datatype_list(XN_AS_INPUT, XN_NAMES_OIP, "", list));
     if (!xn_datatype_may_be(p->output_datatype, XN_AS_OUTPUT))
         return xn_fail(error, XN_ERR_MALFORMED, "output_datatype",
-                       "output_datatype is %s; expected FP32, FP16, INT32 or BITS",
-                       xn_datatype_name(p->output_datatype));
+                       "output_datatype is %s; expected %s", xn_datatype_name(p->output_datatype),
+                       xn_datatype_list(XN_AS_OUTPUT, XN_NAMES_OIP, "", list));
     return XN_OK;
 }
 

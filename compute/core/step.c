@@ -5,17 +5,6 @@
 
 #include <string.h>
 
-const char *xn_step_kind_name(xn_step_kind kind) {
-    static const char *const names[XN_STEP_KIND_COUNT] = {
-        [XN_STEP_CONV] = "conv",         [XN_STEP_MAX_POOL] = "max_pool",
-        [XN_STEP_AVG_POOL] = "avg_pool", [XN_STEP_MAP] = "map",
-        [XN_STEP_MUL] = "mul",           [XN_STEP_SIGMOID] = "sigmoid",
-        [XN_STEP_QUANTIZE] = "quantize", [XN_STEP_SOFTMAX] = "softmax",
-        [XN_STEP_STEM] = "stem",
-    };
-    return (unsigned)kind < XN_STEP_KIND_COUNT ? names[kind] : "unknown";
-}
-
 void xn_step_of_conv(const xn_conv *conv, xn_step *out) {
     memset(out, 0, sizeof *out);
     out->kind = XN_STEP_CONV;

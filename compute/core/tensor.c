@@ -30,6 +30,32 @@ bool xn_datatype_may_be(xn_datatype datatype, xn_datatype_use use) {
     return use == XN_AS_INPUT ? info->input : use == XN_AS_WEIGHTS ? info->weights : info->output;
 }
 
+const char *const *xn_datatype_names(xn_datatype_use use, xn_datatype_naming naming,
+                                     const char *names[XN_DATATYPE_COUNT + 1]) {
+    int count = 0;
+    for (int d = 0; d < XN_DATATYPE_COUNT; d++) {
+        const char *name = naming == XN_NAMES_OIP ? datatypes[d].name : datatypes[d].safetensors;
+        if (name && xn_datatype_may_be((xn_datatype)d, use))
+            names[count++] = name;
+    }
+    names[count] = NULL;
+    return names;
+}
+
+const char *xn_datatype_list(xn_datatype_use use, xn_datatype_naming naming, const char *quote,
+                             char text[XN_DATATYPE_LIST]) {
+    const char *names[XN_DATATYPE_COUNT + 1];
+    size_t used = 0;
+    xn_datatype_names(use, naming, names);
+    for (int i = 0; names[i] && used < XN_DATATYPE_LIST; i++)
+        used += (size_t)snprintf(text + used, XN_DATATYPE_LIST - used, "%s%s%s%s",
+                                 !i             ? ""
+                                 : names[i + 1] ? ", "
+                                                : " or ",
+                                 quote, names[i], quote);
+    return text;
+}
+
 size_t xn_datatype_bytes(xn_datatype datatype) {
     return xn_datatype_describe(datatype)->bytes;
 }
@@ -103,6 +129,27 @@ xn_status xn_shape_elements(const xn_shape *shape, xn_datatype datatype, int64_t
     if (bytes)
         *bytes = (size_t)total_bytes;
     return XN_OK;
+}
+
+xn_status xn_tensor_check(const xn_tensor *tensor, const char *name, int64_t max_elements,
+                          xn_error *error) {
+    int64_t elements;
+    size_t bytes;
+    char path[PATH_BYTES], list[XN_DATATYPE_LIST];
+    if (!xn_datatype_may_be(tensor->datatype, XN_AS_WEIGHTS)) {
+        snprintf(path, sizeof path, "%s.datatype", name);
+        return xn_fail(error, XN_ERR_MALFORMED, path, "%s is %s; expected %s", path,
+                       xn_datatype_name(tensor->datatype),
+                       xn_datatype_list(XN_AS_WEIGHTS, XN_NAMES_OIP, "", list));
+    }
+    xn_status status = xn_shape_elements(&tensor->shape, tensor->datatype, max_elements, name,
+                                         &elements, &bytes, error);
+    if (status || (elements == tensor->elements && bytes == tensor->bytes))
+        return status;
+    return xn_fail(error, XN_ERR_GEOMETRY, path_of(name, path),
+                   "%s means %" PRId64 " elements of %zu bytes in all; the tensor holds %" PRId64
+                   " of %zu bytes",
+                   path, elements, bytes, tensor->elements, tensor->bytes);
 }
 
 /* ---- real formats ---- */

@@ -9,32 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A tensor whose fields contradict each other is a caller's bug that would read past its data:
- * refused rather than trusted. */
 static xn_status check_tensor(const xn_tensor *tensor, const char *name, int rank,
-                              const char *layout, int64_t *elements, xn_error *error) {
+                              const char *layout, xn_error *error) {
     char path[40];
-    size_t bytes;
-    if (!xn_datatype_may_be(tensor->datatype, XN_AS_WEIGHTS)) {
-        snprintf(path, sizeof path, "%s.datatype", name);
-        return xn_fail(error, XN_ERR_MALFORMED, path,
-                       "%s is %s; expected FP32, FP16, BF16, INT8, UINT8 or BOOL", path,
-                       xn_datatype_name(tensor->datatype));
-    }
-    snprintf(path, sizeof path, "%s.shape", name);
-    if (tensor->shape.rank != rank)
-        return xn_fail(error, XN_ERR_GEOMETRY, path, "%s has %d dimensions; it must be %s", path,
-                       tensor->shape.rank, layout);
-    xn_status status = xn_shape_elements(&tensor->shape, tensor->datatype, INT64_MAX, name,
-                                         elements, &bytes, error);
-    if (status)
+    xn_status status = xn_tensor_check(tensor, name, INT64_MAX, error);
+    if (status || tensor->shape.rank == rank)
         return status;
-    if (*elements != tensor->elements || bytes != tensor->bytes)
-        return xn_fail(error, XN_ERR_GEOMETRY, path,
-                       "%s means %" PRId64
-                       " elements of %zu bytes in all; the tensor holds %" PRId64 " of %zu bytes",
-                       path, *elements, bytes, tensor->elements, tensor->bytes);
-    return XN_OK;
+    snprintf(path, sizeof path, "%s.shape", name);
+    return xn_fail(error, XN_ERR_GEOMETRY, path, "%s has %d dimensions; it must be %s", path,
+                   tensor->shape.rank, layout);
 }
 
 /* Every dimension, and the number of taps of a filter, fits int32: so does every dot. */
@@ -67,19 +50,15 @@ static xn_status check_count(const xn_shape *shape, const char *name, xn_error *
 static xn_status check_channels(const xn_tensor *tensor, const char *name, const char *like,
                                 int64_t out_channels, xn_error *error) {
     char path[40];
-    int64_t elements;
     if (!tensor)
         return XN_OK;
-    xn_status status =
-        check_tensor(tensor, name, 1, "[O], one value per output channel", &elements, error);
-    if (status)
+    xn_status status = check_tensor(tensor, name, 1, "[O], one value per output channel", error);
+    if (status || tensor->elements == out_channels)
         return status;
-    if (elements == out_channels)
-        return XN_OK;
     snprintf(path, sizeof path, "%s.shape", name);
     return xn_fail(error, XN_ERR_GEOMETRY, path,
                    "%s[0] is %" PRId64 "; %s.shape[0] is %" PRId64 ", so it must be that too", path,
-                   elements, like, out_channels);
+                   tensor->elements, like, out_channels);
 }
 
 /* The values of parts that come one for each output channel, in the order of xn_weights_parts. */
@@ -105,16 +84,15 @@ static const xn_tensor *leading_part(const xn_weights_parts *parts, const char *
     return NULL;
 }
 
-static xn_status check_parts(const xn_weights_parts *parts, int64_t *elements, xn_error *error) {
+static xn_status check_parts(const xn_weights_parts *parts, xn_error *error) {
     const char *name;
     const xn_tensor *leading = leading_part(parts, &name);
     if (!leading)
         return xn_fail(error, XN_ERR_MALFORMED, "weights",
                        "no tensor is given; give weights, scale, bias, slope or shift");
     xn_status status =
-        parts->weights
-            ? check_tensor(leading, name, 4, "[O, C/groups, KH, KW]", elements, error)
-            : check_tensor(leading, name, 1, "[O], one value per output channel", elements, error);
+        parts->weights ? check_tensor(leading, name, 4, "[O, C/groups, KH, KW]", error)
+                       : check_tensor(leading, name, 1, "[O], one value per output channel", error);
     if (!status)
         status = parts->weights ? check_filter(&leading->shape, error)
                                 : check_count(&leading->shape, name, error);
@@ -191,8 +169,7 @@ static void set_shape(xn_weights *w, const xn_weights_parts *parts) {
 
 xn_status xn_weights_create_parts(const xn_weights_parts *parts, xn_weights **out,
                                   xn_error *error) {
-    int64_t elements = 0;
-    xn_status status = check_parts(parts, &elements, error);
+    xn_status status = check_parts(parts, error);
     if (status)
         return status;
     const int64_t before = xn_mem_held();
@@ -201,8 +178,10 @@ xn_status xn_weights_create_parts(const xn_weights_parts *parts, xn_weights **ou
         set_shape(w, parts);
     if (!w || !fill(w, parts)) {
         xn_weights_free(w);
+        const char *name;
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights",
-                       "no memory for weights of %" PRId64 " elements", elements);
+                       "no memory for weights of %" PRId64 " elements",
+                       leading_part(parts, &name)->elements);
     }
     w->host_bytes = (size_t)(xn_mem_held() - before);
     *out = w;

@@ -1,63 +1,15 @@
 /* xn_graph.h: a network as the user wrote it: layers that read the network's input or layers before
  * them. Validated, with every shape known, and immutable. What runs is made of it by lowering
- * (xn_network.h).
- *
- *   op        inputs  y[c,y,x], for each image
- *   conv      x       mode xnor: dot(sign(x), sign(weight)) [* K] [* scale[c]] [+ bias[c]]
- *                     mode bwn:  (x conv sign(weight)) [* scale[c]] [+ bias[c]]
- *                     mode float: (x conv weight) [* scale[c]] [+ bias[c]]
- *                     as in xn_conv.h; K with k_map only. A weight of rank 2, [O, I], makes it a
- *                     dense layer: x is [I, 1, 1], what flatten gives
- *   sign      x       +1 where x [+ shift[c]] >= 0, else -1, also where x is NaN
- *   affine    x       x [* scale] [+ bias], of [C], [1] or [C, H, W] each
- *   prelu     x       x where x >= 0, else slope * x; slope a tensor [C] or [1], or a number:
- *                     0 is ReLU
- *   clip      x       min(max(x, low), high); NaN stays NaN. -1 to 1 is hardtanh
- *   add       x, ...  the sum of 2 inputs or more of one shape, from left to right
- *   mul       x, g    x * g[c]; g is [C, 1, 1]
- *   concat    x, ...  the channels of the inputs, one after the other
- *   slice     x       the channels from .. to - 1
- *   max_pool  x       the largest value in the window; outside the image there is -infinity, and
- *                     NaN is less than anything
- *   avg_pool  x       the mean of the values in the window, with count_padding of those outside
- *                     the image too, which are 0
- *   flatten   x       [C, H, W] as [C * H * W, 1, 1]
- *   softmax   x       exp(x) / sum over the channels of exp(x)
- *   sigmoid   x       1 / (1 + exp(-x))
- *   quantize  x       min(max(round(x / quantum), low), high) * quantum, halves to even
- *
- * A conv of mode xnor takes the signs of its input by itself (but for K, which is made of values).
- */
+ * (xn_network.h). What each op means is in xn_op.h. */
 #ifndef XN_GRAPH_H
 #define XN_GRAPH_H
 
 #include "xn_conv.h"
+#include "xn_op.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef enum {
-    XN_OP_CONV,
-    XN_OP_SIGN,
-    XN_OP_AFFINE,
-    XN_OP_PRELU,
-    XN_OP_CLIP,
-    XN_OP_ADD,
-    XN_OP_MUL,
-    XN_OP_CONCAT,
-    XN_OP_SLICE,
-    XN_OP_MAX_POOL,
-    XN_OP_AVG_POOL,
-    XN_OP_FLATTEN,
-    XN_OP_SOFTMAX,
-    XN_OP_SIGMOID,
-    XN_OP_QUANTIZE,
-    XN_OP_COUNT
-} xn_op;
-
-const char *xn_op_name(xn_op op); /* "max_pool"; never NULL */
-bool xn_op_parse(const char *name, xn_op *out);
 
 /* A layer as it is given. xn_layer_default fills in what its op takes when nothing is said. */
 typedef struct xn_layer {
@@ -73,14 +25,9 @@ typedef struct xn_layer {
     /* conv: mode, stride, padding, dilation, groups, pad_value; pools: stride, padding. scaling,
      * output_datatype and precision are not looked at. A pool's stride of 0 is its kernel's. */
     xn_conv_params window;
-    bool k_map;         /* conv of mode xnor */
-    int64_t kernel[2];  /* of a pool; */
-    bool global;        /* instead: the whole image, leaving 1x1, without stride and padding */
-    bool count_padding; /* avg_pool */
-    float slope_value;  /* prelu without a slope tensor */
-    float low, high;    /* clip, quantize; low <= high */
-    float quantum;      /* quantize; > 0 */
-    int64_t from, to;   /* slice */
+    int64_t kernel[2]; /* of a pool; */
+    bool global;       /* instead: the whole image, leaving 1x1, without stride and padding */
+    xn_attributes attributes;
 } xn_layer;
 
 void xn_layer_default(xn_op op, const char *name, xn_layer *out);

@@ -8,49 +8,11 @@
 #define XN_STEP_H
 
 #include "xn_conv.h"
+#include "xn_op.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* What a kind makes of its input: the accumulator of an epilogue (xn_epilogue.h), which every kind
- * has in full. But for conv all accumulators are fp32, and there are as many output channels as
- * input channels; from map on, height and width are the input's too.
- *
- *   conv      the convolution (xn_conv.h)
- *   max_pool  the largest value in the window. NaN counts less than anything else; of a window of
- *             nothing but NaN, -infinity. Where `least` is set, the least value in channels whose
- *             scale in the weights is negative (then +infinity). Of bits the first is OR, the
- *             second AND
- *   avg_pool  the mean of the values in the window that lie in the image; where `count_padding` is
- *             set, the values outside count as 0
- *   map       the input
- *   mul       the input times the value of `second`, [C, 1, 1], for the channel
- *   sigmoid   1 / (1 + exp(-input))
- *   quantize  min(max(round(input / quantum), low), high) * quantum, where round is to the nearest
- *             integer, halves to even; NaN stays NaN
- *   softmax   exp(input) divided by its sum over the channels of the pixel
- *   stem      the convolution of a picture of bytes (UINT8, NCHW or NHWC) by the whole numbers of
- *             the weights' planes (xn_planes.h), which have its factor and bias; with `pool`, the
- *             largest of its values in windows of 3 x 3, 2 apart, from one before the first on
- *
- * A window of a pool has at least one value in the image. An input is FP32, FP16, or bits (conv,
- * max_pool and map); the program's may be of any input datatype for conv, map, mul, sigmoid and
- * quantize. */
-typedef enum {
-    XN_STEP_CONV,
-    XN_STEP_MAX_POOL,
-    XN_STEP_AVG_POOL,
-    XN_STEP_MAP,
-    XN_STEP_MUL,
-    XN_STEP_SIGMOID,
-    XN_STEP_QUANTIZE,
-    XN_STEP_SOFTMAX,
-    XN_STEP_STEM,
-    XN_STEP_KIND_COUNT
-} xn_step_kind;
-
-const char *xn_step_kind_name(xn_step_kind kind); /* "max_pool"; never NULL */
 
 /* How a tensor lies. Bits are bytes or words; spare bits, and words past the channels,
  * are 0. Reals are [N][C][H][W], whatever this says, but for NHWC.
@@ -87,9 +49,9 @@ typedef struct xn_step {
     /* What a convolution alone has not: all of it is 0 there, and `second` XN_NO_TENSOR. */
     int32_t second, second_datatype; /* tensor: the gate of mul */
     xn_view input_view, second_view, residual_view, output_view;
-    int32_t residual_datatype;    /* FP32 or FP16, whatever the output is */
-    int32_t least, count_padding; /* of max_pool, avg_pool */
-    float quantum, low, high;     /* of quantize */
+    int32_t residual_datatype; /* FP32 or FP16, whatever the output is */
+    int32_t least;             /* of max_pool */
+    xn_attributes attributes;  /* those of its op; 0 elsewhere */
     /* Of stem: whether there is a pool, and what the convolution makes for it; conv.out_height and
      * out_width are what the step writes. */
     int32_t pool, stem_height, stem_width;

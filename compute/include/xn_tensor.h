@@ -51,6 +51,19 @@ bool xn_datatype_parse(const char *name, xn_datatype *out); /* exact, upper case
 typedef enum { XN_AS_INPUT, XN_AS_WEIGHTS, XN_AS_OUTPUT } xn_datatype_use;
 bool xn_datatype_may_be(xn_datatype datatype, xn_datatype_use use);
 
+typedef enum {
+    XN_NAMES_OIP,        /* "FP32" */
+    XN_NAMES_SAFETENSORS /* "F32" */
+} xn_datatype_naming;
+
+/* The names of those that may stand somewhere, NULL at the end. Returns names. */
+const char *const *xn_datatype_names(xn_datatype_use use, xn_datatype_naming naming,
+                                     const char *names[XN_DATATYPE_COUNT + 1]);
+/* The same in words, each name between two of `quote`: FP32, FP16 or INT32. Returns text. */
+#define XN_DATATYPE_LIST 96
+const char *xn_datatype_list(xn_datatype_use use, xn_datatype_naming naming, const char *quote,
+                             char text[XN_DATATYPE_LIST]);
+
 typedef struct xn_shape {
     int rank;                  /* 0..XN_MAX_RANK */
     int64_t dims[XN_MAX_RANK]; /* each >= 1 once validated; unused ones are 0 */
@@ -78,6 +91,11 @@ typedef struct xn_tensor {
     size_t bytes;
     const void *data; /* borrowed, aligned to the datatype's size */
 } xn_tensor;
+
+/* Refuses a tensor of a datatype that weights may not have, or whose fields contradict each other:
+ * a caller's bug that would read past its data. name: as in xn_shape_elements. */
+xn_status xn_tensor_check(const xn_tensor *tensor, const char *name, int64_t max_elements,
+                          xn_error *error);
 
 /* Converts element values to fp32, exactly: every input datatype but BITS is a subset of fp32, BOOL
  * is 0 and 1. src and dst do not overlap; count elements. */

@@ -3,8 +3,8 @@
  *   ref_device.c    device, weights, stream, the backend's table
  *   ref_plan.c      plans, and running one: which memory each image of a tensor is in
  *   ref_read.c      an image of any datatype and layout as fp32
- *   ref_conv.c, ref_stem.c, ref_pool.c, ref_map.c    what each kind of step makes of it:
- * accumulators ref_epilogue.c  from accumulators to what is stored
+ *   ref_conv.c, ref_stem.c, ref_ops.c  the accumulators of each kind of step
+ *   ref_epilogue.c  from accumulators to what is stored
  *
  * Plain loops in the order of the equations, double wherever a value is real, one thread, no
  * packing (xn_weights.bits and xn_weights.alpha are never looked at), every tap tested against the
@@ -51,16 +51,9 @@ typedef struct xn_ref_image {
     void *output, *bits;
 } xn_ref_image;
 
-/* What a kind does with an image. */
-typedef void (*xn_ref_run)(const xn_ref_image *image);
+/* Runs the step on an image. */
+void xn_ref_run(const xn_ref_image *image);
 void xn_ref_conv(const xn_ref_image *image);
-void xn_ref_max_pool(const xn_ref_image *image);
-void xn_ref_avg_pool(const xn_ref_image *image);
-void xn_ref_map(const xn_ref_image *image);
-void xn_ref_mul(const xn_ref_image *image);
-void xn_ref_sigmoid(const xn_ref_image *image);
-void xn_ref_quantize(const xn_ref_image *image);
-void xn_ref_softmax(const xn_ref_image *image);
 void xn_ref_stem(const xn_ref_image *image);
 
 /* The step's input, an image at `from`, as fp32. */

@@ -6,14 +6,6 @@
 #include <assert.h>
 #include <string.h>
 
-static const xn_ref_run runs[XN_STEP_KIND_COUNT] = {
-    [XN_STEP_CONV] = xn_ref_conv,         [XN_STEP_MAX_POOL] = xn_ref_max_pool,
-    [XN_STEP_AVG_POOL] = xn_ref_avg_pool, [XN_STEP_MAP] = xn_ref_map,
-    [XN_STEP_MUL] = xn_ref_mul,           [XN_STEP_SIGMOID] = xn_ref_sigmoid,
-    [XN_STEP_QUANTIZE] = xn_ref_quantize, [XN_STEP_SOFTMAX] = xn_ref_softmax,
-    [XN_STEP_STEM] = xn_ref_stem,
-};
-
 void xn_ref_plan_free(xn_plan *plan) {
     if (!plan)
         return;
@@ -92,7 +84,7 @@ static void run_image(const xn_plan *plan, const xn_prepared *prepared, const xn
         memset(image.bits, 0, bytes->bits);
     }
     xn_ref_read_input(s, read_at(io->input, p, bytes->input), plan->image);
-    runs[s->kind](&image);
+    xn_ref_run(&image);
 }
 
 static bool has_kernel(const xn_conv *v, const xn_prepared *prepared) {

@@ -27,7 +27,8 @@ void xn_params_default(xn_conv_request *request) {
 
 /* What a parameter takes, for messages; text is for one that is made. */
 static const char *accepts_of(const xn_param *param, char text[XN_DATATYPE_LIST]) {
-    return param->accepts ? param->accepts : xn_datatype_list(XN_AS_OUTPUT, text);
+    return param->accepts ? param->accepts
+                          : xn_datatype_list(XN_AS_OUTPUT, XN_NAMES_OIP, "\"", text);
 }
 
 static xn_status fail_type(const xn_param *param, const char *got, xn_error *error) {
@@ -40,7 +41,7 @@ static xn_status fail_word(const xn_param *param, const char *word, xn_error *er
     char excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT] = "", list[XN_DATATYPE_LIST];
     const char *outputs[XN_DATATYPE_COUNT + 1];
     const char *const *names =
-        param->accepts ? param->names : xn_datatype_names(XN_AS_OUTPUT, outputs);
+        param->accepts ? param->names : xn_datatype_names(XN_AS_OUTPUT, XN_NAMES_OIP, outputs);
     if (names)
         xn_text_hint(word, names, hint);
     return xn_fail(error, XN_ERR_MALFORMED, param->name, "%s is \"%s\"; it takes %s%s", param->name,

@@ -34,14 +34,14 @@ static void set_window(xn_rng *rng, xn_step *s) {
     v->stride_w = 1 + below(rng, 3);
     v->dilation_h = 1 + (below(rng, 4) == 0);
     v->dilation_w = 1 + (below(rng, 4) == 0);
-    s->count_padding = mean && below(rng, 2);
+    s->attributes.count_padding = mean && below(rng, 2);
     if (v->dilation_h * (v->kernel_h - 1) >= v->height)
         v->kernel_h = v->dilation_h = 1;
     if (v->dilation_w * (v->kernel_w - 1) >= v->width)
         v->kernel_w = v->dilation_w = 1;
-    if ((!mean || s->count_padding) && v->kernel_h > 1)
+    if ((!mean || s->attributes.count_padding) && v->kernel_h > 1)
         v->pad_top = below(rng, v->kernel_h), v->pad_bottom = below(rng, v->kernel_h);
-    if ((!mean || s->count_padding) && v->kernel_w > 1)
+    if ((!mean || s->attributes.count_padding) && v->kernel_w > 1)
         v->pad_left = below(rng, v->kernel_w), v->pad_right = below(rng, v->kernel_w);
     v->out_height =
         outputs(v->height, v->pad_top, v->pad_bottom, v->kernel_h, v->stride_h, v->dilation_h);
@@ -168,7 +168,8 @@ static xn_step random_step(xn_rng *rng, xn_step_kind kind, bool large) {
         s.second_view = part_of(rng, s.conv.channels);
     }
     if (kind == XN_STEP_QUANTIZE)
-        s.quantum = 0.5f, s.low = (float)-below(rng, 6), s.high = (float)below(rng, 6);
+        s.attributes.quantum = 0.5f, s.attributes.low = (float)-below(rng, 6),
+        s.attributes.high = (float)below(rng, 6);
     if (s.conv.input_datatype != XN_BITS && s.input_layout != XN_LAYOUT_NHWC)
         s.input_view = part_of(rng, xn_conv_input_elements(&s.conv));
     if (s.output != XN_NO_TENSOR)

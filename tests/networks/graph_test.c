@@ -66,15 +66,35 @@ START_TEST(ends_are_as_the_user_sees_them) {
 }
 END_TEST
 
-START_TEST(every_op_has_its_name) {
+static char *read_page(const char *name) {
+    char *text = calloc(1, 200000);
+    FILE *file = fopen(name, "rb");
+    ck_assert_msg(file && text, "%s: run the tests from the repository's root", name);
+    ck_assert_uint_gt(fread(text, 1, 199999, file), 0);
+    fclose(file);
+    return text;
+}
+
+/* The page and the converter say of each op what the table does. */
+START_TEST(every_op_is_documented) {
+    char *models = read_page("proto/MODELS.md"), *ops = strstr(models, "## 4. Ops");
+    char *converter = read_page("deploy/convert/xnord_convert/network.py");
     for (int i = 0; i < XN_OP_COUNT; i++) {
-        xn_op op;
-        ck_assert(xn_op_parse(xn_op_name((xn_op)i), &op));
-        ck_assert_int_eq(op, i);
+        const char *name = xn_op_name((xn_op)i);
+        char cell[40], call[40];
+        snprintf(cell, sizeof cell, "`%s`", name);
+        snprintf(call, sizeof call, "\"%s\", name", name);
+        const char *row = ops ? strstr(ops, cell) : NULL;
+        ck_assert_msg(row, "MODELS.md has no op %s", name);
+        ck_assert_msg(strstr(converter, call), "the converter makes no %s", name);
+        for (const xn_attribute *a = xn_op_attributes((xn_op)i); a->name; a++) {
+            const char *end = strchr(row, '\n'), *at = strstr(row, a->name);
+            ck_assert_msg(at && at < end, "MODELS.md has no %s of %s", a->name, name);
+        }
     }
-    xn_op op;
-    ck_assert(!xn_op_parse("relu", &op));
     ck_assert_str_eq(xn_op_name(XN_OP_COUNT), "unknown");
+    free(models);
+    free(converter);
 }
 END_TEST
 
@@ -133,7 +153,8 @@ SPOIL(odd_groups, net->layers[CONV].window.groups = 3)
 SPOIL(no_stride, net->layers[CONV].window.stride[1] = 0)
 SPOIL(long_scale, net->layers[CONV].scale = nw_random(net, rng, true, 9, 0, 0, 0))
 SPOIL(slope_of_a_conv, net->layers[CONV].slope = nw_random(net, rng, true, 8, 0, 0, 0))
-SPOIL(k_of_reals, net->layers[CONV].window.mode = XN_MODE_BWN; net->layers[CONV].k_map = true)
+SPOIL(k_of_reals, net->layers[CONV].window.mode = XN_MODE_BWN;
+      net->layers[CONV].attributes.k_map = true)
 SPOIL(integer_weights, ((xn_tensor *)net->layers[CONV].weight)->datatype = XN_INT32)
 SPOIL(short_weights, ((xn_tensor *)net->layers[CONV].weight)->elements--)
 SPOIL(affine_of_nothing, net->layers[AFFINE].scale = NULL)
@@ -143,13 +164,14 @@ SPOIL(large_pool, net->layers[POOL].kernel[0] = 7)
 SPOIL(padding_alone, net->layers[POOL].window.padding[2] = 2)
 SPOIL(negative_padding, net->layers[POOL].window.padding[0] = -1)
 SPOIL(slice_of_nothing, net->layers[POOL].op = XN_OP_SLICE;
-      net->layers[POOL].from = net->layers[POOL].to = 3)
-SPOIL(slice_too_far, net->layers[POOL].op = XN_OP_SLICE; net->layers[POOL].to = 9)
+      net->layers[POOL].attributes.from = net->layers[POOL].attributes.to = 3)
+SPOIL(slice_too_far, net->layers[POOL].op = XN_OP_SLICE; net->layers[POOL].attributes.to = 9)
 SPOIL(concat_of_sizes, other_shapes(net, rng); net->layers[ADD].op = XN_OP_CONCAT)
 SPOIL(gate_of_an_image, net->layers[ADD].op = XN_OP_MUL)
-SPOIL(no_quantum, net->layers[POOL].op = XN_OP_QUANTIZE; net->layers[POOL].quantum = NAN)
-SPOIL(clip_turned_round, net->layers[POOL].op = XN_OP_CLIP; net->layers[POOL].low = 2)
-SPOIL(infinite_slope, net->layers[POOL].op = XN_OP_PRELU; net->layers[POOL].slope_value = INFINITY)
+SPOIL(no_quantum, net->layers[POOL].op = XN_OP_QUANTIZE; net->layers[POOL].attributes.quantum = NAN)
+SPOIL(clip_turned_round, net->layers[POOL].op = XN_OP_CLIP; net->layers[POOL].attributes.low = 2)
+SPOIL(infinite_slope, net->layers[POOL].op = XN_OP_PRELU;
+      net->layers[POOL].attributes.slope = INFINITY)
 SPOIL(signs_of_pictures, net->params.input_datatype = XN_UINT8)
 SPOIL(sign_of_a_picture, net->params.input_datatype = XN_UINT8; net->layers[CONV].op = XN_OP_SIGN;
       net->layers[CONV].weight = NULL)
@@ -204,7 +226,7 @@ static const refusal refusals[] = {
     {"concat", concat_of_sizes, XN_ERR_GEOMETRY, "layers[3].inputs", "height and width"},
     {"gate", gate_of_an_image, XN_ERR_GEOMETRY, "layers[3].inputs", "[8, 1, 1]"},
     {"no quantum", no_quantum, XN_ERR_MALFORMED, "layers[2].step", "above 0"},
-    {"clip", clip_turned_round, XN_ERR_MALFORMED, "layers[2].low", "low is 2 and high 1"},
+    {"clip", clip_turned_round, XN_ERR_MALFORMED, "layers[2].min", "min is 2 and max 1"},
     {"slope", infinite_slope, XN_ERR_MALFORMED, "layers[2].slope", "finite"},
     {"signs of UINT8", signs_of_pictures, XN_ERR_GEOMETRY, "layers[0].input.datatype", "UINT8"},
     {"sign of UINT8", sign_of_a_picture, XN_ERR_GEOMETRY, "layers[0].inputs", "UINT8"},
@@ -332,7 +354,7 @@ XN_SUITE(networks_graph) {
     TCase *t = xn_test_case(s, "graph", 0);
     tcase_add_test(t, shapes_are_inferred);
     tcase_add_test(t, ends_are_as_the_user_sees_them);
-    tcase_add_test(t, every_op_has_its_name);
+    tcase_add_test(t, every_op_is_documented);
     tcase_add_loop_test(t, what_cannot_be_is_refused, 0, REFUSALS);
     tcase_add_test(t, limits_are_kept);
     tcase_add_test(t, all_inputs_together_are_limited);

@@ -185,7 +185,7 @@ static void conv(run *r, const xn_layer *l, const nw_value *in, nw_value *out) {
         for (int64_t y = 0; y < out->height; y++) {
             for (int64_t x = 0; x < out->width; x++, at++) {
                 sums s = dot(r, l, &w, in, o, y, x, share, first);
-                if (l->k_map) {
+                if (l->attributes.k_map) {
                     const sums k = k_of(&w, in, y, x, share, first);
                     s.error = s.error * (k.value + k.error) + fabs(s.value) * k.error;
                     s.value *= k.value;
@@ -223,7 +223,7 @@ static void pool(run *r, const xn_layer *l, const nw_value *in, nw_value *out) {
                     errors += in->error[from];
                 }
                 ck_assert_int_gt(count, 0);
-                if (l->count_padding)
+                if (l->attributes.count_padding)
                     count = w.kernel[0] * w.kernel[1];
                 put(r, out, at, max ? best : sum / (double)count,
                     max ? worst : errors / (double)count, magnitude);
@@ -235,10 +235,10 @@ static void pool(run *r, const xn_layer *l, const nw_value *in, nw_value *out) {
 /* ---- element by element ---- */
 
 static double quantized(const xn_layer *l, double x) {
-    double level = rint(x / (double)l->quantum);
-    level = level < (double)l->low ? (double)l->low : level;
-    level = level > (double)l->high ? (double)l->high : level;
-    return level * (double)l->quantum;
+    double level = rint(x / (double)l->attributes.quantum);
+    level = level < (double)l->attributes.low ? (double)l->attributes.low : level;
+    level = level > (double)l->attributes.high ? (double)l->attributes.high : level;
+    return level * (double)l->attributes.quantum;
 }
 
 static void put_sign(run *r, const xn_layer *l, const nw_value *in, int64_t c, int64_t at,
@@ -258,7 +258,7 @@ static void put_sign(run *r, const xn_layer *l, const nw_value *in, int64_t c, i
 
 static void put_clipped(run *r, const xn_layer *l, const nw_value *in, int64_t at, nw_value *out) {
     const double x = in->value[at], e = in->error[at];
-    const double low = (double)l->low, high = (double)l->high;
+    const double low = (double)l->attributes.low, high = (double)l->attributes.high;
     const bool beyond = x < low - e || x > high + e;
     put(r, out, at,
         x < low    ? low
@@ -308,7 +308,7 @@ static void element(run *r, const xn_layer *l, const nw_value *const *in, int co
         put_affine(r, l, in[0], c, at, out);
         return;
     case XN_OP_PRELU: {
-        const double slope = l->slope ? number(l->slope, c) : (double)l->slope_value;
+        const double slope = l->slope ? number(l->slope, c) : (double)l->attributes.slope;
         const double here = x > e ? 1 : x < -e ? fabs(slope) : fmax(1, fabs(slope));
         put(r, out, at, x >= 0 ? x : slope * x, e * here, m * here);
         return;
@@ -406,7 +406,7 @@ static void layer(run *r, int index, nw_value *out) {
             copy_channels(in[i], 0, in[i]->channels, out, channel);
         return;
     case XN_OP_SLICE:
-        copy_channels(in[0], l->from, l->to - l->from, out, 0);
+        copy_channels(in[0], l->attributes.from, l->attributes.to - l->attributes.from, out, 0);
         return;
     case XN_OP_SOFTMAX:
         softmax(r, in[0], out);

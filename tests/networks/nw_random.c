@@ -90,7 +90,7 @@ static bool add_conv(maker *m, xn_mode mode) {
         l->scale = nw_random_scale(m->net, m->rng, m->exact, below(m, 4) ? out : 1);
     if (below(m, 2))
         l->bias = nw_random(m->net, m->rng, m->exact, below(m, 4) ? out : 1, 0, 0, 0);
-    l->k_map = mode == XN_MODE_XNOR && !m->exact && below(m, 8) == 0;
+    l->attributes.k_map = mode == XN_MODE_XNOR && !m->exact && below(m, 8) == 0;
     return settle(m);
 }
 
@@ -122,15 +122,15 @@ static bool add_prelu(maker *m) {
     if (below(m, 2))
         l->slope = nw_random_scale(m->net, m->rng, m->exact, in.dims[0]);
     else
-        l->slope_value = below(m, 2) ? 0 : 0.25f;
+        l->attributes.slope = below(m, 2) ? 0 : 0.25f;
     return settle(m);
 }
 
 static bool add_clip(maker *m) {
     xn_layer *l = begin(m, XN_OP_CLIP);
     if (below(m, 3) == 0)
-        l->low = (float)below(m, 2);
-    l->high = l->low + 1 + (float)below(m, 2);
+        l->attributes.low = (float)below(m, 2);
+    l->attributes.high = l->attributes.low + 1 + (float)below(m, 2);
     return settle(m);
 }
 
@@ -145,7 +145,7 @@ static bool add_pool(maker *m) {
     if (below(m, 2))
         l->window.stride[0] = l->window.stride[1] = 0;
     l->global = below(m, 8) == 0 && in.dims[1] * in.dims[2] < 40;
-    l->count_padding = l->op == XN_OP_AVG_POOL && below(m, 2);
+    l->attributes.count_padding = l->op == XN_OP_AVG_POOL && below(m, 2);
     return settle(m);
 }
 
@@ -192,16 +192,16 @@ static bool add_mul(maker *m) {
 static bool add_slice(maker *m) {
     const xn_shape in = shape_of(m, m->last);
     xn_layer *l = begin(m, XN_OP_SLICE);
-    l->from = below(m, (int)in.dims[0]);
-    l->to = l->from + 1 + below(m, (int)(in.dims[0] - l->from));
+    l->attributes.from = below(m, (int)in.dims[0]);
+    l->attributes.to = l->attributes.from + 1 + below(m, (int)(in.dims[0] - l->attributes.from));
     return settle(m);
 }
 
 static bool add_quantize(maker *m) {
     xn_layer *l = begin(m, XN_OP_QUANTIZE);
-    l->quantum = 0.25f;
-    l->low = -8;
-    l->high = 7;
+    l->attributes.quantum = 0.25f;
+    l->attributes.low = -8;
+    l->attributes.high = 7;
     return settle(m);
 }
 

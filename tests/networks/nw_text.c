@@ -61,11 +61,11 @@ static void read_member(reader *r, xn_layer *l, int64_t channels, const char *na
     else if (!strcmp(name, "float") || !strcmp(name, "bwn") || !strcmp(name, "xnor"))
         ck_assert(xn_mode_parse(name, &w->mode));
     else if (!strcmp(name, "k_map"))
-        l->k_map = true;
+        l->attributes.k_map = true;
     else if (!strcmp(name, "global"))
         l->global = true;
     else if (!strcmp(name, "count_padding"))
-        l->count_padding = true;
+        l->attributes.count_padding = true;
     else if (!strcmp(name, "groups"))
         w->groups = atoi(value);
     else if (!strcmp(name, "stride"))
@@ -75,17 +75,26 @@ static void read_member(reader *r, xn_layer *l, int64_t channels, const char *na
     else if (!strcmp(name, "pad_value"))
         w->pad_value = atoi(value);
     else if (!strcmp(name, "quantum"))
-        l->quantum = strtof(value, NULL);
+        l->attributes.quantum = strtof(value, NULL);
     else if (!strcmp(name, "low"))
-        l->low = strtof(value, NULL);
+        l->attributes.low = strtof(value, NULL);
     else if (!strcmp(name, "high"))
-        l->high = strtof(value, NULL);
+        l->attributes.high = strtof(value, NULL);
     else if (!strcmp(name, "from"))
-        l->from = atoi(value);
+        l->attributes.from = atoi(value);
     else if (!strcmp(name, "to"))
-        l->to = atoi(value);
+        l->attributes.to = atoi(value);
     else
         ck_abort_msg("a layer has no \"%s\"", name);
+}
+
+static bool parse_op(const char *name, xn_op *out) {
+    for (int i = 0; i < XN_OP_COUNT; i++)
+        if (!strcmp(name, xn_op_name((xn_op)i))) {
+            *out = (xn_op)i;
+            return true;
+        }
+    return false;
 }
 
 /* "conv7" is an op and the side of its kernel. */
@@ -96,7 +105,7 @@ static xn_op op_of(const char *word, int64_t *side) {
     ck_assert_uint_lt(length, sizeof name);
     snprintf(name, sizeof name, "%.*s", (int)length, word);
     *side = atoi(word + length);
-    ck_assert_msg(!strcmp(name, "dense") || xn_op_parse(name, &op), "no op \"%s\"", word);
+    ck_assert_msg(!strcmp(name, "dense") || parse_op(name, &op), "no op \"%s\"", word);
     if (!*side && strcmp(name, "dense") != 0)
         *side = op == XN_OP_CONV ? 3 : 2;
     return op;
@@ -172,7 +181,7 @@ static void read_layer(reader *r, char *text) {
     }
     r->channels[index] = filters                 ? out
                          : kind == XN_OP_CONCAT  ? sum
-                         : kind == XN_OP_SLICE   ? l->to - l->from
+                         : kind == XN_OP_SLICE   ? l->attributes.to - l->attributes.from
                          : kind == XN_OP_FLATTEN ? flat_channels(r, l->name)
                                                  : in;
 }

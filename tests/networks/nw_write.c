@@ -258,7 +258,7 @@ static void write_conv(writer *w, const xn_layer *l) {
         fprintf(w->text, "%lld", (long long)p->groups);
     if (begin_default(w, "pad_value", p->pad_value == 0))
         fprintf(w->text, "%d", p->pad_value);
-    write_bool(w, "k_map", l->k_map);
+    write_bool(w, "k_map", l->attributes.k_map);
     for (int i = 0; i < w->count; i++)
         if (w->tensors[i].layer == l && w->tensors[i].how == AS_PACKED) {
             begin_member(w, "packed_channels");
@@ -277,11 +277,11 @@ static void write_pool(writer *w, const xn_layer *l) {
         write_padding(w, &l->window);
     }
     if (l->op == XN_OP_AVG_POOL)
-        write_bool(w, "count_padding", l->count_padding);
+        write_bool(w, "count_padding", l->attributes.count_padding);
 }
 
 static void write_members(writer *w, const xn_layer *l) {
-    const bool hardtanh = l->op == XN_OP_CLIP && l->low == -1 && l->high == 1;
+    const bool hardtanh = l->op == XN_OP_CLIP && l->attributes.low == -1 && l->attributes.high == 1;
     switch (l->op) {
     case XN_OP_CONV:
         write_conv(w, l);
@@ -292,22 +292,22 @@ static void write_members(writer *w, const xn_layer *l) {
         break;
     case XN_OP_PRELU:
         if (!l->slope)
-            write_float(w, "slope", l->slope_value);
+            write_float(w, "slope", l->attributes.slope);
         break;
     case XN_OP_QUANTIZE:
-        write_float(w, "step", l->quantum);
+        write_float(w, "step", l->attributes.quantum);
         /* fallthrough */
     case XN_OP_CLIP:
         if (hardtanh && chance(w))
             break;
-        write_float(w, "min", l->low);
-        write_float(w, "max", l->high);
+        write_float(w, "min", l->attributes.low);
+        write_float(w, "max", l->attributes.high);
         break;
     case XN_OP_SLICE:
         begin_member(w, "from");
-        fprintf(w->text, "%lld", (long long)l->from);
+        fprintf(w->text, "%lld", (long long)l->attributes.from);
         begin_member(w, "to");
-        fprintf(w->text, "%lld", (long long)l->to);
+        fprintf(w->text, "%lld", (long long)l->attributes.to);
         break;
     default:
         break;

@@ -88,11 +88,11 @@ static void build(xn_rng *rng, xn_precision precision, stem *s) {
     l->scale = reals(net, rng, 0, 0.25f, s->filters, 0, 0, 0, &s->scale);
     l->bias = reals(net, rng, 0, 1, s->filters, 0, 0, 0, &s->bias);
     if (s->relu)
-        nw_add(net, XN_OP_PRELU, "relu", NULL)->slope_value = 0;
+        nw_add(net, XN_OP_PRELU, "relu", NULL)->attributes.slope = 0;
     else if (s->clip) {
         l = nw_add(net, XN_OP_CLIP, "clip", NULL);
-        l->low = -1;
-        l->high = 1;
+        l->attributes.low = -1;
+        l->attributes.high = 1;
     }
     if (s->pool) {
         l = nw_add(net, XN_OP_MAX_POOL, "pool", NULL);

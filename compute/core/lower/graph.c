@@ -1,5 +1,5 @@
-/* graph.c: making a graph of layers: names, order, ends, limits. What one layer must be is
- * graph_layer.c's. */
+/* graph.c: making a graph of layers: names, order, ends, limits. What one layer must be is in
+ * op_table.c. */
 #include "graph.h"
 
 #include "xn_mem.h"

@@ -1,6 +1,7 @@
 /* lower.h: what the parts of lowering share: the network as nodes, which rules rewrite before steps
  * are made of them.
  *
+ *   op_table.c       what each op takes, and makes
  *   lower_nodes.c    nodes of a graph; memory, users, order
  *   lower_rewrite.c  rules that change the nodes
  *   lower_stem.c     the first layers of a picture as one step
@@ -20,8 +21,17 @@ enum {
     XN_NODE_STEM,                /* conv of the input, bytes, and of what normalises them */
     XN_NODE_COPY,                /* the same values in another form: bits as reals, or elsewhere */
     XN_NODE_RESULT,              /* reads what is asked for; no step */
-    XN_NODE_DEAD
+    XN_NODE_DEAD,
+    XN_NODE_COUNT
 };
+
+/* What a node's first input may be when it is not one that steps write: FP32 or FP16, NCHW. */
+typedef enum {
+    XN_READS_REALS, /* no other; the network's input only of those datatypes */
+    XN_READS_TYPES, /* the network's input of any datatype, NCHW */
+    XN_READS_NHWC,  /* the network's input of any datatype and layout */
+    XN_READS_ALL    /* the same, and bits */
+} xn_lower_reading;
 
 enum { XN_NOWHERE = -1 };
 
@@ -44,7 +54,6 @@ typedef struct xn_node {
     xn_extent extent;
     const xn_tensor *weight; /* conv */
     xn_conv conv;            /* conv, pools: geometry */
-    bool k_map;              /* conv */
     /* A value for each channel, or NULL. */
     double *scale, *bias;        /* conv, affine */
     double *slope;               /* prelu */
@@ -52,9 +61,7 @@ typedef struct xn_node {
     double *turned;              /* max_pool of signs: -1 where it takes the least, else 1 */
     const float *kernel;         /* stem */
     const double *gain, *offset; /* stem: of the channels of the input */
-    float low, high, quantum;
-    bool count_padding;
-    int32_t from; /* slice */
+    xn_attributes attributes;    /* those of its op; the others are 0 */
 
     /* Where its values lie: in part of what another node has (concat, result), or in a tensor. */
     int holder;
@@ -85,6 +92,14 @@ typedef struct xn_lowering {
     bool no_memory;   /* an allocation failed; what was to be made is not there */
     bool too_large;   /* and that because of XN_LOWER_MAX_BYTES */
 } xn_lowering;
+
+/* ---- op_table.c ---- */
+
+/* The kind of a node's step. */
+xn_step_kind xn_lower_kind(int op);
+xn_lower_reading xn_lower_reads(int op);
+/* Those that the op takes; the others are 0. */
+void xn_lower_take_attributes(int op, const xn_attributes *from, xn_attributes *to);
 
 /* ---- lower_nodes.c ---- */
 

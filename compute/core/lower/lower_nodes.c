@@ -126,17 +126,15 @@ bool xn_lower_is_binary(const xn_lowering *l, int node) {
 }
 
 bool xn_lower_reads_signs(const xn_node *n) {
-    return n->op == XN_OP_CONV && n->conv.mode == XN_MODE_XNOR && !n->k_map;
+    return n->op == XN_OP_CONV && n->conv.mode == XN_MODE_XNOR && !n->attributes.k_map;
 }
 
 bool xn_lower_is_step(const xn_node *n) {
-    return n->op != XN_NODE_INPUT && n->op != XN_NODE_RESULT && n->op != XN_NODE_DEAD &&
-           n->op != XN_OP_CONCAT && n->op != XN_OP_SLICE && n->op != XN_OP_FLATTEN;
+    return xn_lower_kind(n->op) != XN_STEP_NONE;
 }
 
 bool xn_lower_is_map(const xn_node *n) {
-    return n->op == XN_OP_AFFINE || n->op == XN_OP_PRELU || n->op == XN_OP_CLIP ||
-           n->op == XN_OP_SIGN || n->op == XN_NODE_COPY;
+    return xn_lower_reads(n->op) == XN_READS_ALL;
 }
 
 /* ---- of layers ---- */
@@ -172,14 +170,9 @@ static bool set_parts(xn_lowering *l, xn_node *n, const xn_graph_layer *layer) {
     const int64_t channels = n->extent.channels;
     n->weight = given->weight;
     n->conv = layer->conv;
-    n->k_map = given->k_map;
-    n->low = given->low;
-    n->high = given->high;
-    n->quantum = given->quantum;
-    n->count_padding = given->count_padding;
-    n->from = (int32_t)given->from;
+    xn_lower_take_attributes(n->op, &given->attributes, &n->attributes);
     if (n->op == XN_OP_PRELU && !given->slope &&
-        !set_number(l, given->slope_value, (int32_t)channels, &n->slope))
+        !set_number(l, given->attributes.slope, (int32_t)channels, &n->slope))
         return false;
     return set_values(l, given->scale, channels, &n->scale) &&
            set_values(l, given->bias, channels, &n->bias) &&

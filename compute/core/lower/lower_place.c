@@ -15,14 +15,8 @@ static bool takes_input(const xn_lowering *l, const xn_node *reader, int slot) {
     const xn_graph *g = l->graph;
     const bool nhwc = g->input_layout == XN_IMAGE_NHWC && g->input_shape.rank == 3;
     const bool real = g->input_datatype != XN_UINT8;
-    if (reader->op == XN_OP_ADD) /* may go into another step, as its residual */
-        return real && !nhwc;
-    if (slot == 0 && (xn_lower_is_map(reader) || reader->op == XN_NODE_STEM))
-        return true;
-    if (nhwc)
-        return false;
-    return real || (slot == 0 && (reader->op == XN_OP_CONV || reader->op == XN_OP_MUL ||
-                                  reader->op == XN_OP_SIGMOID || reader->op == XN_OP_QUANTIZE));
+    const xn_lower_reading reads = slot == 0 ? xn_lower_reads(reader->op) : XN_READS_REALS;
+    return reads >= XN_READS_NHWC || (!nhwc && (real || reads == XN_READS_TYPES));
 }
 
 /* All that read `node` and do not take it as it is read one copy of it. */
@@ -164,7 +158,7 @@ xn_location xn_lower_locate(const xn_lowering *l, int node) {
         } else if (n->op == XN_OP_FLATTEN) {
             at.root = n->inputs[0];
         } else if (n->op == XN_OP_SLICE) {
-            at.offset += (int64_t)n->from * n->extent.height * n->extent.width;
+            at.offset += n->attributes.from * n->extent.height * n->extent.width;
             at.root = n->inputs[0];
         } else {
             return at;

@@ -65,8 +65,9 @@ static void pass_clips(xn_lowering *l, int node) {
         most = shift > most || isnan(shift) ? shift : most;
     }
     int input = sign->inputs[0];
-    for (const xn_node *n;
-         n = &l->nodes[input], n->op == XN_OP_CLIP && n->high + least >= 0 && n->low + most < 0;)
+    for (const xn_node *n; n = &l->nodes[input], n->op == XN_OP_CLIP &&
+                                                     n->attributes.high + least >= 0 &&
+                                                     n->attributes.low + most < 0;)
         input = n->inputs[0];
     xn_lower_set_input(l, node, 0, input);
 }
@@ -125,7 +126,8 @@ static void simplify_sign(xn_lowering *l, signs *met, int node) {
 
 static bool counts_padding(const xn_node *pool) {
     const xn_conv *v = &pool->conv;
-    return pool->count_padding && (v->pad_top || v->pad_left || v->pad_bottom || v->pad_right);
+    return pool->attributes.count_padding &&
+           (v->pad_top || v->pad_left || v->pad_bottom || v->pad_right);
 }
 
 /* Adding before it is adding behind it, or to its own bias or shift. */

@@ -37,8 +37,8 @@ static void make_stem(xn_lowering *l, xn_node *n) {
     const xn_node *norm = &l->nodes[n->inputs[0]];
     const bool normalised = norm->op == XN_OP_AFFINE && is_picture(l, norm->inputs[0]);
     xn_node stem = *n;
-    if (n->op != XN_OP_CONV || v->mode != XN_MODE_FLOAT || v->pad_value != 0 || n->k_map ||
-        (!normalised && !is_picture(l, n->inputs[0])) ||
+    if (n->op != XN_OP_CONV || v->mode != XN_MODE_FLOAT || v->pad_value != 0 ||
+        n->attributes.k_map || (!normalised && !is_picture(l, n->inputs[0])) ||
         !xn_lower_is_moderate(n->scale, v->out_channels))
         return;
     stem.op = XN_NODE_STEM;

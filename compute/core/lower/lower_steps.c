@@ -181,8 +181,8 @@ static bool take_activation(chain *c, const xn_node *n) {
         return true;
     }
     e->activation = XN_ACTIVATION_CLIP;
-    e->low = n->low;
-    e->high = n->high;
+    e->low = n->attributes.low;
+    e->high = n->attributes.high;
     return true;
 }
 
@@ -245,34 +245,11 @@ static void set_geometry(xn_conv *v, const xn_extent *e) {
                    .mode = XN_MODE_FLOAT};
 }
 
-static xn_step_kind kind_of(int op) {
-    switch (op) {
-    case XN_OP_CONV:
-        return XN_STEP_CONV;
-    case XN_OP_MAX_POOL:
-        return XN_STEP_MAX_POOL;
-    case XN_OP_AVG_POOL:
-        return XN_STEP_AVG_POOL;
-    case XN_OP_MUL:
-        return XN_STEP_MUL;
-    case XN_OP_SIGMOID:
-        return XN_STEP_SIGMOID;
-    case XN_OP_QUANTIZE:
-        return XN_STEP_QUANTIZE;
-    case XN_OP_SOFTMAX:
-        return XN_STEP_SOFTMAX;
-    case XN_NODE_STEM:
-        return XN_STEP_STEM;
-    default:
-        return XN_STEP_MAP;
-    }
-}
-
 static void begin_conv(chain *c, const xn_node *n) {
     xn_conv *v = &c->step.conv;
     *v = n->conv;
     memset(&v->epilogue, 0, sizeof v->epilogue);
-    v->epilogue.k = n->k_map;
+    v->epilogue.k = n->attributes.k_map != 0;
     c->weight = n->weight;
     c->factor = n->scale;
     c->bias = n->bias;
@@ -297,7 +274,6 @@ static void begin_stem(chain *c, const xn_node *n) {
 static void begin_pool(chain *c, const xn_node *n) {
     c->step.conv = n->conv;
     memset(&c->step.conv.epilogue, 0, sizeof c->step.conv.epilogue);
-    c->step.count_padding = n->op == XN_OP_AVG_POOL && n->count_padding;
     c->turned = n->turned;
     c->step.least = n->turned != NULL;
 }
@@ -305,7 +281,7 @@ static void begin_pool(chain *c, const xn_node *n) {
 static bool begin(chain *c, int node) {
     const xn_node *n = &c->l->nodes[node];
     xn_step *s = &c->step;
-    s->kind = (int32_t)kind_of(n->op);
+    s->kind = (int32_t)xn_lower_kind(n->op);
     s->residual = s->second = s->output = s->bits = XN_NO_TENSOR;
     s->weights = XN_NO_WEIGHTS;
     if (n->op == XN_OP_CONV)
@@ -320,11 +296,8 @@ static bool begin(chain *c, int node) {
     set_input(c, n->inputs[0]);
     if (n->op == XN_OP_CONV || n->op == XN_NODE_STEM)
         s->conv.precision = precision_of(c->l, &s->conv);
-    if (n->op == XN_OP_QUANTIZE) {
-        s->quantum = n->quantum;
-        s->low = n->low;
-        s->high = n->high;
-    }
+    if (s->kind != XN_STEP_MAP)
+        s->attributes = n->attributes;
     if (n->op == XN_OP_MUL) {
         s->second = real_tensor(c->l, n->inputs[1], &s->second_view);
         s->second_datatype = (int32_t)xn_lower_datatype(c->l, n->inputs[1]);

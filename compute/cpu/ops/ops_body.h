@@ -163,7 +163,9 @@ INLINE float one_nan(float v) {
     return v == v ? v : NAN;
 }
 
-static void multiply(const float *restrict src, float gate, int32_t n, float *restrict out) {
+static void multiply(const float *restrict src, const xn_attributes *attributes, float gate,
+                     int32_t n, float *restrict out) {
+    (void)attributes;
     for (int32_t x = 0; x < n; x++)
         out[x] = one_nan(src[x] * gate);
 }
@@ -191,8 +193,10 @@ INLINE float rounded(float v) {
     return from_bits_of(bits_of(whole) | sign);
 }
 
-static void quantize(const float *restrict src, float quantum, float low, float high, int32_t n,
-                     float *restrict out) {
+static void quantize(const float *restrict src, const xn_attributes *attributes, float gate,
+                     int32_t n, float *restrict out) {
+    const float quantum = attributes->quantum, low = attributes->low, high = attributes->high;
+    (void)gate;
     for (int32_t x = 0; x < n; x++) {
         float level = rounded(src[x] / quantum);
         level = level < low ? low : level;
@@ -223,7 +227,9 @@ INLINE float exp_of(float v) {
            from_bits_of((uint32_t)(power - half + 127) << 23);
 }
 
-static void sigmoid(const float *restrict src, int32_t n, float *restrict out) {
+static void sigmoid(const float *restrict src, const xn_attributes *attributes, float gate,
+                    int32_t n, float *restrict out) {
+    (void)attributes, (void)gate;
     for (int32_t x = 0; x < n; x++)
         out[x] = 1.0f / (1.0f + exp_of(-src[x]));
 }
@@ -285,9 +291,8 @@ const xn_cpu_ops_kernels OPS_KERNELS = {
     .sum_of = sum_of,
     .means = means,
     .join = join,
-    .multiply = multiply,
-    .sigmoid = sigmoid,
-    .quantize = quantize,
+    .element =
+        {[XN_STEP_MUL] = multiply, [XN_STEP_SIGMOID] = sigmoid, [XN_STEP_QUANTIZE] = quantize},
     .exps = exps,
     .divide = divide,
     .from_bytes = from_bytes,

@@ -4,9 +4,11 @@
 #ifndef XN_CPU_OPS_KERNELS_H
 #define XN_CPU_OPS_KERNELS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "xn_op.h"
+
+/* The accumulators of n values of a channel. gate: of mul; attributes: the step's. */
+typedef void (*xn_cpu_element)(const float *src, const xn_attributes *attributes, float gate,
+                               int32_t n, float *out);
 
 typedef struct xn_cpu_ops_kernels {
     /* ---- windows ---- */
@@ -34,9 +36,8 @@ typedef struct xn_cpu_ops_kernels {
 
     /* ---- elements ---- */
 
-    void (*multiply)(const float *src, float gate, int32_t n, float *out);
-    void (*sigmoid)(const float *src, int32_t n, float *out);
-    void (*quantize)(const float *src, float quantum, float low, float high, int32_t n, float *out);
+    /* By kind of step; NULL for map, and for kinds that do not take values by themselves. */
+    xn_cpu_element element[XN_STEP_KIND_COUNT];
     /* v[x] = exp(v[x] - less[x]), or less[0] for all. */
     void (*exps)(const float *less, bool same, int32_t n, float *v);
     /* v[x] /= by[x], or by[0] for all. */

@@ -14,22 +14,13 @@ static float gate_of(const xn_cpu_ops_unit *u, int32_t c) {
 
 static const float *accumulators(const xn_cpu_ops_unit *u, int32_t c) {
     const xn_step *s = u->j->step;
-    const xn_cpu_ops_kernels *kernels = u->j->kernels;
+    const xn_cpu_element element = u->j->kernels->element[s->kind];
     const float *from = xn_cpu_ops_channel(u, c);
     float *acc = xn_cpu_ops_own(u, XN_CPU_OPS_ACC);
-    switch ((xn_step_kind)s->kind) {
-    case XN_STEP_MUL:
-        kernels->multiply(from, gate_of(u, c), u->n, acc);
-        return acc;
-    case XN_STEP_SIGMOID:
-        kernels->sigmoid(from, u->n, acc);
-        return acc;
-    case XN_STEP_QUANTIZE:
-        kernels->quantize(from, s->quantum, s->low, s->high, u->n, acc);
-        return acc;
-    default:
+    if (!element)
         return from;
-    }
+    element(from, &s->attributes, s->second == XN_NO_TENSOR ? 1 : gate_of(u, c), u->n, acc);
+    return acc;
 }
 
 void xn_cpu_ops_map(xn_cpu_ops_unit *u) {

@@ -28,7 +28,7 @@ void xn_cpu_ops_count_columns(const xn_step *step, double *columns) {
         int32_t first, last;
         xn_valid_taps(x * conv->stride_w - conv->pad_left, conv->dilation_w, conv->kernel_w,
                       conv->width, &first, &last);
-        columns[x] = 1.0 / (step->count_padding ? conv->kernel_w : last - first);
+        columns[x] = 1.0 / (step->attributes.count_padding ? conv->kernel_w : last - first);
     }
 }
 
@@ -134,8 +134,8 @@ static void means(const xn_cpu_ops_unit *u, const float *rows, int32_t y, float 
     if (inner > 0)
         kernels->sums(under, count, conv->kernel_w, conv->dilation_w, conv->stride_w, inner,
                       sums + first);
-    kernels->means(sums, 1.0 / (u->j->step->count_padding ? conv->kernel_h : count), state->columns,
-                   conv->out_width, out);
+    kernels->means(sums, 1.0 / (u->j->step->attributes.count_padding ? conv->kernel_h : count),
+                   state->columns, conv->out_width, out);
 }
 
 /* ---- bits of bits ---- */

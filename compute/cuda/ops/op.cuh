@@ -15,23 +15,6 @@ struct xn_op_shared {
     uint8_t bits[32 * V][8]; /* of a pixel and 4 channels */
 };
 
-/* map, mul or quantize of neighbours of a channel. */
-template <int V>
-XN_HD void xn_op_by_kind(const xn_op_args &a, int64_t image, int32_t c, float (&acc)[V]) {
-    if (a.kind == XN_STEP_MAP)
-        return;
-    if (a.kind == XN_STEP_MUL) {
-        const float gate = xn_op_gate(a, image, c);
-        XN_UNROLL
-        for (int n = 0; n < V; n++)
-            acc[n] = xn_op_product(acc[n], gate);
-    }
-    if (a.kind == XN_STEP_QUANTIZE)
-        XN_UNROLL
-    for (int n = 0; n < V; n++)
-        acc[n] = xn_op_quantized(a, acc[n]);
-}
-
 template <xn_op_body BODY, int V>
 XN_HD void xn_op_accumulate(const xn_op_args &a, int64_t image, int64_t pixel, int64_t p, int32_t c,
                             float (&acc)[V]) {

@@ -50,9 +50,8 @@ typedef struct xn_op_args {
     bool to_bytes;
     bool whole_words; /* images of bytes begin at multiples of 4 */
     bool linear;      /* there is a factor or a bias */
-    bool count_padding;
     bool second_fp16;
-    float quantum, low, high;
+    xn_attributes attributes;
     /* of pools */
     int32_t height, width, out_width, kernel_h, kernel_w, stride_h, stride_w;
     int32_t dilation_h, dilation_w, pad_top, pad_left;

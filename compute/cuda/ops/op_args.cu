@@ -77,10 +77,7 @@ xn_op_args xn_op_args_of(const xn_step *step, int64_t images, const xn_op_inputs
     a.second_fp16 = step->second_datatype == XN_FP16;
     a.stats = in->stats;
     a.turned = step->least ? in->scale : NULL;
-    a.count_padding = step->count_padding != 0;
-    a.quantum = step->quantum;
-    a.low = step->low;
-    a.high = step->high;
+    a.attributes = step->attributes;
     return a;
 }
 

@@ -125,10 +125,28 @@ XN_HD float xn_op_product(float x, float y) {
 }
 
 XN_HD float xn_op_quantized(const xn_op_args &a, float v) {
-    float level = rintf(v / a.quantum);
-    level = level < a.low ? a.low : level; /* NaN stays */
-    level = level > a.high ? a.high : level;
-    return xn_op_product(level, a.quantum);
+    const xn_attributes &with = a.attributes;
+    float level = rintf(v / with.quantum);
+    level = level < with.low ? with.low : level; /* NaN stays */
+    level = level > with.high ? with.high : level;
+    return xn_op_product(level, with.quantum);
+}
+
+/* map, mul or quantize of neighbours of a channel. */
+template <int V>
+XN_HD void xn_op_by_kind(const xn_op_args &a, int64_t image, int32_t c, float (&acc)[V]) {
+    if (a.kind == XN_STEP_MAP)
+        return;
+    if (a.kind == XN_STEP_MUL) {
+        const float gate = xn_op_gate(a, image, c);
+        XN_UNROLL
+        for (int n = 0; n < V; n++)
+            acc[n] = xn_op_product(acc[n], gate);
+    }
+    if (a.kind == XN_STEP_QUANTIZE)
+        XN_UNROLL
+    for (int n = 0; n < V; n++)
+        acc[n] = xn_op_quantized(a, acc[n]);
 }
 
 XN_HD float xn_op_curve(const xn_op_args &a, int64_t pixel, float v) {
@@ -231,8 +249,8 @@ XN_HD double xn_op_pooled(const xn_op_args &a, const xn_op_window &w, int64_t im
 
 /* The accumulator, of what the whole window came to. */
 XN_HD float xn_op_pool_value(const xn_op_args &a, const xn_op_window &w, double value) {
-    const int64_t taps =
-        a.count_padding ? (int64_t)a.kernel_h * a.kernel_w : (int64_t)(w.i1 - w.i0) * (w.j1 - w.j0);
+    const int64_t taps = a.attributes.count_padding ? (int64_t)a.kernel_h * a.kernel_w
+                                                    : (int64_t)(w.i1 - w.i0) * (w.j1 - w.j0);
     return (float)(a.kind == XN_STEP_AVG_POOL ? value / (double)taps : value);
 }
 
@@ -343,7 +361,7 @@ XN_HD void xn_op_pooled_columns(const xn_op_args &a, int64_t image, int32_t c, i
     for (int v = 0; v < V; v++) {
         int32_t j0, j1;
         xn_valid_taps(x0 + v * S, 1, KW, a.width, &j0, &j1);
-        const int32_t taps = a.count_padding ? KW * KW : rows * (j1 - j0);
+        const int32_t taps = a.attributes.count_padding ? KW * KW : rows * (j1 - j0);
         acc[v] = AVERAGE ? xn_op_mean(so_far[v], taps) : (float)so_far[v] * sign;
     }
 }

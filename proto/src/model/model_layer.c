@@ -75,39 +75,12 @@ static xn_status read_window(const member *m, const xn_json *value, const target
     return status;
 }
 
-static xn_status read_bool(const member *m, const xn_json *value, bool *out, xn_error *error) {
-    const xn_json_kind kind = xn_json_kind_of(value);
-    if (kind != XN_JSON_TRUE && kind != XN_JSON_FALSE)
-        return fail(m, value, error);
-    *out = kind == XN_JSON_TRUE;
-    return XN_OK;
-}
-
-static xn_status read_k_map(const member *m, const xn_json *value, const target *to,
-                            xn_error *error) {
-    return read_bool(m, value, &to->layer->k_map, error);
-}
-
-static xn_status read_count_padding(const member *m, const xn_json *value, const target *to,
-                                    xn_error *error) {
-    return read_bool(m, value, &to->layer->count_padding, error);
-}
-
 static xn_status read_integer(const member *m, const xn_json *value, int64_t *out,
                               xn_error *error) {
     if (xn_json_kind_of(value) != XN_JSON_INTEGER)
         return fail(m, value, error);
     *out = xn_json_integer(value);
     return XN_OK;
-}
-
-static xn_status read_from(const member *m, const xn_json *value, const target *to,
-                           xn_error *error) {
-    return read_integer(m, value, &to->layer->from, error);
-}
-
-static xn_status read_to(const member *m, const xn_json *value, const target *to, xn_error *error) {
-    return read_integer(m, value, &to->layer->to, error);
 }
 
 static xn_status read_packed_channels(const member *m, const xn_json *value, const target *to,
@@ -136,37 +109,6 @@ static xn_status read_kernel(const member *m, const xn_json *value, const target
     return status;
 }
 
-static xn_status read_float(const member *m, const xn_json *value, float *out, xn_error *error) {
-    double number;
-    if (!xn_json_number(value, &number) || !isfinite((float)number))
-        return fail(m, value, error);
-    *out = (float)number;
-    return XN_OK;
-}
-
-static xn_status read_slope(const member *m, const xn_json *value, const target *to,
-                            xn_error *error) {
-    to->extra->slope = true;
-    return read_float(m, value, &to->layer->slope_value, error);
-}
-
-static xn_status read_step(const member *m, const xn_json *value, const target *to,
-                           xn_error *error) {
-    return read_float(m, value, &to->layer->quantum, error);
-}
-
-static xn_status read_min(const member *m, const xn_json *value, const target *to,
-                          xn_error *error) {
-    return read_float(m, value, &to->layer->low, error);
-}
-
-static xn_status read_max(const member *m, const xn_json *value, const target *to,
-                          xn_error *error) {
-    return read_float(m, value, &to->layer->high, error);
-}
-
-#define NUMBER "a finite number"
-#define BOOLEAN "true or false"
 static const member members[] = {
     {"op", ALL, ALL, "the name of an op", NULL},
     {"name", ALL, ALL, "", read_name},
@@ -178,19 +120,11 @@ static const member members[] = {
     {"dilation", OP(CONV), 0, "", read_window},
     {"groups", OP(CONV), 0, "", read_window},
     {"pad_value", OP(CONV), 0, "", read_window},
-    {"k_map", OP(CONV), 0, BOOLEAN, read_k_map},
     {"packed_channels", OP(CONV), 0,
      "the channels of a filter whose weight is packed bits, from 1 to 2147483647",
      read_packed_channels},
     {"kernel", POOLS, POOLS, "an integer or a list [h, w], each at least 1, or \"global\"",
      read_kernel},
-    {"count_padding", OP(AVG_POOL), 0, BOOLEAN, read_count_padding},
-    {"slope", OP(PRELU), 0, NUMBER, read_slope},
-    {"step", OP(QUANTIZE), OP(QUANTIZE), NUMBER ", above 0", read_step},
-    {"min", OP(CLIP) | OP(QUANTIZE), OP(QUANTIZE), NUMBER, read_min},
-    {"max", OP(CLIP) | OP(QUANTIZE), OP(QUANTIZE), NUMBER, read_max},
-    {"from", OP(SLICE), OP(SLICE), "an integer: the first channel, from 0", read_from},
-    {"to", OP(SLICE), OP(SLICE), "an integer: the channel behind the last", read_to},
 };
 enum { MEMBERS = sizeof members / sizeof *members };
 
@@ -199,6 +133,41 @@ static const member *find_member(const char *name, xn_op op) {
         if ((members[i].ops >> op & 1) && !strcmp(name, members[i].name))
             return &members[i];
     return NULL;
+}
+
+/* ---- attributes ---- */
+
+static const xn_attribute *find_attribute(const char *name, xn_op op) {
+    for (const xn_attribute *a = xn_op_attributes(op); a->name; a++)
+        if (!strcmp(name, a->name))
+            return a;
+    return NULL;
+}
+
+/* Limits of what has its type are the graph's to check. */
+static xn_status read_attribute(const xn_attribute *a, const xn_json *value, const target *to,
+                                xn_error *error) {
+    char *at = (char *)&to->layer->attributes + a->offset;
+    const xn_json_kind kind = xn_json_kind_of(value);
+    double number;
+    switch (a->type) {
+    case XN_ATTRIBUTE_BOOL:
+        if (kind != XN_JSON_TRUE && kind != XN_JSON_FALSE)
+            break;
+        *(int32_t *)(void *)at = kind == XN_JSON_TRUE;
+        return XN_OK;
+    case XN_ATTRIBUTE_INTEGER:
+        if (kind != XN_JSON_INTEGER)
+            break;
+        *(int64_t *)(void *)at = xn_json_integer(value);
+        return XN_OK;
+    case XN_ATTRIBUTE_NUMBER:
+        if (!xn_json_number(value, &number) || !isfinite((float)number))
+            break;
+        *(float *)(void *)at = (float)number;
+        return XN_OK;
+    }
+    return xn_model_fail(a->name, value, a->takes, error);
 }
 
 /* ---- the layer ---- */
@@ -221,18 +190,24 @@ static xn_status read_op(const xn_json *value, xn_op *out, xn_error *error) {
 }
 
 static xn_status check_members(const xn_json *object, xn_op op, xn_error *error) {
-    const char *names[MEMBERS + 1];
+    const char *names[MEMBERS + XN_OP_MAX_ATTRIBUTES + 1];
+    const xn_attribute *const attributes = xn_op_attributes(op);
     char of[40];
     int count = 0;
     for (int i = 0; i < MEMBERS; i++)
         if (members[i].ops >> op & 1)
             names[count++] = members[i].name;
+    for (const xn_attribute *a = attributes; a->name; a++)
+        names[count++] = a->name;
     names[count] = NULL;
     snprintf(of, sizeof of, " of op %s", xn_op_name(op));
     xn_status status = xn_model_check_members(object, names, of, "", error);
     for (int i = 0; i < MEMBERS && !status; i++)
         if ((members[i].needed >> op & 1) && !xn_json_member(object, members[i].name))
             status = fail(&members[i], NULL, error);
+    for (const xn_attribute *a = attributes; a->name && !status; a++)
+        if (a->needed && !xn_json_member(object, a->name))
+            status = xn_model_fail(a->name, NULL, a->takes, error);
     return status;
 }
 
@@ -244,10 +219,6 @@ static xn_status check_layer(const xn_json *object, const xn_layer *layer, xn_er
             return xn_fail(error, XN_ERR_MALFORMED, none[i],
                            "kernel is \"global\", the whole image, which takes no %s; leave it out",
                            none[i]);
-    if (layer->low > layer->high)
-        return xn_fail(error, XN_ERR_MALFORMED, "min",
-                       "min is %g and max %g; min must not be above max", (double)layer->low,
-                       (double)layer->high);
     return XN_OK;
 }
 
@@ -258,8 +229,11 @@ static xn_status read_members(const xn_json *object, const target *to, xn_error 
     xn_status status = check_members(object, to->layer->op, error);
     while (!status && xn_json_next(object, &iterator, &key, &value)) {
         const member *m = find_member(key, to->layer->op);
+        const xn_attribute *a = find_attribute(key, to->layer->op);
         if (m && m->read)
             status = m->read(m, value, to, error);
+        else if (a)
+            status = read_attribute(a, value, to, error);
     }
     return status ? status : check_layer(object, to->layer, error);
 }
@@ -271,6 +245,7 @@ static xn_status read_layer(const xn_json *object, const target *to, xn_error *e
         return status;
     xn_layer_default(op, NULL, to->layer);
     to->layer->window.mode = XN_MODE_FLOAT;
+    to->extra->slope = xn_json_member(object, "slope") != NULL;
     return read_members(object, to, error);
 }
 

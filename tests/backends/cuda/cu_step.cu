@@ -211,12 +211,12 @@ static void make_case(xn_rng *rng, cu_step_case *c) {
                                     xn_step_second_bytes(s) * (size_t)c->images);
     }
     if (s->kind == XN_STEP_QUANTIZE) {
-        s->quantum = 0.5f;
-        s->low = -4;
-        s->high = 3;
+        s->attributes.quantum = 0.5f;
+        s->attributes.low = -4;
+        s->attributes.high = 3;
     }
     s->least = s->kind == XN_STEP_MAX_POOL && below(rng, 2);
-    s->count_padding = s->kind == XN_STEP_AVG_POOL && below(rng, 2);
+    s->attributes.count_padding = s->kind == XN_STEP_AVG_POOL && below(rng, 2);
     make_weights(rng, c);
     c->input = s->conv.input_datatype == XN_BITS
                    ? bits(rng, &s->conv, s->input_layout == XN_LAYOUT_BYTES, c->images)

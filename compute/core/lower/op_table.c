@@ -1,6 +1,7 @@
-/* graph_layer.c: one layer of a graph: what its op takes, and the shape of its result. Everything
- * is checked in 64 bits here; lowering asks nothing again. */
-#include "graph.h"
+/* op_table.c: the table of ops: what each takes and how the shape of its result follows, and one
+ * layer of a graph checked by it. Everything is checked in 64 bits here; lowering asks nothing
+ * again. */
+#include "lower.h"
 
 #include "xn_mem.h"
 
@@ -9,16 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WEIGHT, SCALE, BIAS, SLOPE, SHIFT };
-
-typedef xn_status (*resolve_op)(xn_graph_layer *layer, const xn_layer_context *context,
+typedef xn_status (*shape_rule)(xn_graph_layer *layer, const xn_layer_context *context,
                                 int64_t *operations, xn_error *error);
 
 static xn_status resolve_conv(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
 static xn_status resolve_sign(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
 static xn_status resolve_affine(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
 static xn_status resolve_prelu(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
-static xn_status resolve_clip(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
+static xn_status resolve_range(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
 static xn_status resolve_add(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
 static xn_status resolve_mul(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
 static xn_status resolve_concat(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
@@ -26,49 +25,123 @@ static xn_status resolve_slice(xn_graph_layer *, const xn_layer_context *, int64
 static xn_status resolve_pool(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
 static xn_status resolve_flatten(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
 static xn_status resolve_same(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
-static xn_status resolve_quantize(xn_graph_layer *, const xn_layer_context *, int64_t *,
-                                  xn_error *);
 
-/* How many inputs each op has, and which tensors it takes. */
+/* ---- the table ---- */
+
+#define AT(member) offsetof(xn_attributes, member)
+#define FINITE "a finite number"
+
+/* An op's attributes, and one without a name behind them. */
+typedef xn_attribute attribute_list[XN_OP_MAX_ATTRIBUTES + 1];
+static const attribute_list none = {{0}};
+static const attribute_list of_conv = {
+    {"k_map", XN_ATTRIBUTE_BOOL, AT(k_map), false, 0, "true or false"},
+};
+static const attribute_list of_prelu = {
+    {"slope", XN_ATTRIBUTE_NUMBER, AT(slope), false, -INFINITY, FINITE},
+};
+static const attribute_list of_clip = {
+    {"min", XN_ATTRIBUTE_NUMBER, AT(low), false, -INFINITY, FINITE},
+    {"max", XN_ATTRIBUTE_NUMBER, AT(high), false, -INFINITY, FINITE},
+};
+static const attribute_list of_slice = {
+    {"from", XN_ATTRIBUTE_INTEGER, AT(from), true, 0, "an integer: the first channel, from 0"},
+    {"to", XN_ATTRIBUTE_INTEGER, AT(to), true, 0, "an integer: the channel behind the last"},
+};
+static const attribute_list of_avg_pool = {
+    {"count_padding", XN_ATTRIBUTE_BOOL, AT(count_padding), false, 0, "true or false"},
+};
+static const attribute_list of_quantize = {
+    {"step", XN_ATTRIBUTE_NUMBER, AT(quantum), true, 0, FINITE ", above 0"},
+    {"min", XN_ATTRIBUTE_NUMBER, AT(low), true, -INFINITY, FINITE},
+    {"max", XN_ATTRIBUTE_NUMBER, AT(high), true, -INFINITY, FINITE},
+};
+
+enum {
+    WEIGHT = 1, /* bits in the order of xn_layer_part */
+    SCALE = 2,
+    BIAS = 4,
+    SLOPE = 8,
+    SHIFT = 16,
+    MANY = XN_GRAPH_MAX_INPUTS
+};
+
 static const struct {
     const char *name;
     int least_inputs, most_inputs;
-    unsigned parts;
-    resolve_op resolve;
-} ops[XN_OP_COUNT] = {
-    [XN_OP_CONV] = {"conv", 1, 1, 1u << WEIGHT | 1u << SCALE | 1u << BIAS, resolve_conv},
-    [XN_OP_SIGN] = {"sign", 1, 1, 1u << SHIFT, resolve_sign},
-    [XN_OP_AFFINE] = {"affine", 1, 1, 1u << SCALE | 1u << BIAS, resolve_affine},
-    [XN_OP_PRELU] = {"prelu", 1, 1, 1u << SLOPE, resolve_prelu},
-    [XN_OP_CLIP] = {"clip", 1, 1, 0, resolve_clip},
-    [XN_OP_ADD] = {"add", 2, XN_GRAPH_MAX_INPUTS, 0, resolve_add},
-    [XN_OP_MUL] = {"mul", 2, 2, 0, resolve_mul},
-    [XN_OP_CONCAT] = {"concat", 1, XN_GRAPH_MAX_INPUTS, 0, resolve_concat},
-    [XN_OP_SLICE] = {"slice", 1, 1, 0, resolve_slice},
-    [XN_OP_MAX_POOL] = {"max_pool", 1, 1, 0, resolve_pool},
-    [XN_OP_AVG_POOL] = {"avg_pool", 1, 1, 0, resolve_pool},
-    [XN_OP_FLATTEN] = {"flatten", 1, 1, 0, resolve_flatten},
-    [XN_OP_SOFTMAX] = {"softmax", 1, 1, 0, resolve_same},
-    [XN_OP_SIGMOID] = {"sigmoid", 1, 1, 0, resolve_same},
-    [XN_OP_QUANTIZE] = {"quantize", 1, 1, 0, resolve_quantize},
+    unsigned tensors; /* that it takes: WEIGHT | SCALE */
+    shape_rule resolve;
+    xn_step_kind kind;
+    xn_lower_reading reads;
+    const xn_attribute *attributes;
+} ops[XN_NODE_COUNT] = {
+    [XN_OP_CONV] = {"conv", 1, 1, WEIGHT | SCALE | BIAS, resolve_conv, XN_STEP_CONV, XN_READS_TYPES,
+                    of_conv},
+    [XN_OP_SIGN] = {"sign", 1, 1, SHIFT, resolve_sign, XN_STEP_MAP, XN_READS_ALL, none},
+    [XN_OP_AFFINE] = {"affine", 1, 1, SCALE | BIAS, resolve_affine, XN_STEP_MAP, XN_READS_ALL,
+                      none},
+    [XN_OP_PRELU] = {"prelu", 1, 1, SLOPE, resolve_prelu, XN_STEP_MAP, XN_READS_ALL, of_prelu},
+    [XN_OP_CLIP] = {"clip", 1, 1, 0, resolve_range, XN_STEP_MAP, XN_READS_ALL, of_clip},
+    [XN_OP_ADD] = {"add", 2, MANY, 0, resolve_add, XN_STEP_MAP, XN_READS_REALS, none},
+    [XN_OP_MUL] = {"mul", 2, 2, 0, resolve_mul, XN_STEP_MUL, XN_READS_TYPES, none},
+    [XN_OP_CONCAT] = {"concat", 1, MANY, 0, resolve_concat, XN_STEP_NONE, XN_READS_REALS, none},
+    [XN_OP_SLICE] = {"slice", 1, 1, 0, resolve_slice, XN_STEP_NONE, XN_READS_REALS, of_slice},
+    [XN_OP_MAX_POOL] = {"max_pool", 1, 1, 0, resolve_pool, XN_STEP_MAX_POOL, XN_READS_REALS, none},
+    [XN_OP_AVG_POOL] = {"avg_pool", 1, 1, 0, resolve_pool, XN_STEP_AVG_POOL, XN_READS_REALS,
+                        of_avg_pool},
+    [XN_OP_FLATTEN] = {"flatten", 1, 1, 0, resolve_flatten, XN_STEP_NONE, XN_READS_REALS, none},
+    [XN_OP_SOFTMAX] = {"softmax", 1, 1, 0, resolve_same, XN_STEP_SOFTMAX, XN_READS_REALS, none},
+    [XN_OP_SIGMOID] = {"sigmoid", 1, 1, 0, resolve_same, XN_STEP_SIGMOID, XN_READS_TYPES, none},
+    [XN_OP_QUANTIZE] = {"quantize", 1, 1, 0, resolve_range, XN_STEP_QUANTIZE, XN_READS_TYPES,
+                        of_quantize},
+    /* Nodes that are no layer's. */
+    [XN_NODE_INPUT] = {.name = "input", .kind = XN_STEP_NONE},
+    [XN_NODE_STEM] = {.name = "stem", .kind = XN_STEP_STEM, .reads = XN_READS_NHWC},
+    [XN_NODE_COPY] = {.name = "copy", .kind = XN_STEP_MAP, .reads = XN_READS_ALL},
+    [XN_NODE_RESULT] = {.name = "result", .kind = XN_STEP_NONE},
+    [XN_NODE_DEAD] = {.name = "dead", .kind = XN_STEP_NONE},
 };
 
 const char *xn_op_name(xn_op op) {
     return (unsigned)op < XN_OP_COUNT ? ops[op].name : "unknown";
 }
 
-bool xn_op_parse(const char *name, xn_op *out) {
-    for (int i = 0; i < XN_OP_COUNT; i++) {
-        if (!strcmp(name, ops[i].name)) {
-            *out = (xn_op)i;
-            return true;
-        }
-    }
-    return false;
+const xn_attribute *xn_op_attributes(xn_op op) {
+    return ops[op].attributes;
+}
+
+const char *xn_step_kind_name(xn_step_kind kind) {
+    if (kind == XN_STEP_MAP)
+        return "map";
+    for (int op = 0; op < XN_NODE_COUNT && (unsigned)kind < XN_STEP_KIND_COUNT; op++)
+        if (ops[op].kind == kind)
+            return ops[op].name;
+    return "unknown";
+}
+
+xn_step_kind xn_lower_kind(int op) {
+    return ops[op].kind;
+}
+
+xn_lower_reading xn_lower_reads(int op) {
+    return ops[op].reads;
+}
+
+/* The bytes of an attribute within xn_attributes. */
+static size_t attribute_bytes(const xn_attribute *a) {
+    return a->type == XN_ATTRIBUTE_INTEGER  ? sizeof(int64_t)
+           : a->type == XN_ATTRIBUTE_NUMBER ? sizeof(float)
+                                            : sizeof(int32_t);
+}
+
+void xn_lower_take_attributes(int op, const xn_attributes *from, xn_attributes *to) {
+    memset(to, 0, sizeof *to);
+    for (const xn_attribute *a = ops[op].attributes; a->name; a++)
+        memcpy((char *)to + a->offset, (const char *)from + a->offset, attribute_bytes(a));
 }
 
 void xn_layer_default(xn_op op, const char *name, xn_layer *out) {
-    *out = (xn_layer){.op = op, .name = name, .low = -1, .high = 1, .quantum = 1};
+    *out = (xn_layer){.op = op, .name = name, .attributes = {.low = -1, .high = 1, .quantum = 1}};
     xn_conv_params_default(&out->window);
     if (op == XN_OP_MAX_POOL || op == XN_OP_AVG_POOL)
         out->window.stride[0] = out->window.stride[1] = 0;
@@ -87,29 +160,6 @@ const xn_tensor **xn_layer_part(xn_layer *layer, int part) {
     return all[part];
 }
 
-/* A tensor whose fields contradict each other is a caller's bug that would read past its data. */
-static xn_status check_tensor(const xn_tensor *tensor, const char *name, int64_t max_elements,
-                              xn_error *error) {
-    int64_t elements;
-    size_t bytes;
-    char path[40];
-    if (!xn_datatype_may_be(tensor->datatype, XN_AS_WEIGHTS)) {
-        snprintf(path, sizeof path, "%s.datatype", name);
-        return xn_fail(error, XN_ERR_MALFORMED, path,
-                       "%s is %s; expected FP32, FP16, BF16, INT8, UINT8 or BOOL", path,
-                       xn_datatype_name(tensor->datatype));
-    }
-    xn_status status = xn_shape_elements(&tensor->shape, tensor->datatype, max_elements, name,
-                                         &elements, &bytes, error);
-    if (status || (elements == tensor->elements && bytes == tensor->bytes))
-        return status;
-    snprintf(path, sizeof path, "%s.shape", name);
-    return xn_fail(error, XN_ERR_GEOMETRY, path,
-                   "%s means %" PRId64 " elements of %zu bytes in all; the tensor holds %" PRId64
-                   " of %zu bytes",
-                   path, elements, bytes, tensor->elements, tensor->bytes);
-}
-
 static xn_status check_parts(xn_layer *layer, int64_t max_elements, xn_error *error) {
     xn_status status = XN_OK;
     for (int i = 0; i < XN_LAYER_PARTS && !status; i++) {
@@ -117,11 +167,11 @@ static xn_status check_parts(xn_layer *layer, int64_t max_elements, xn_error *er
         const char *name = xn_layer_part_name(i);
         if (!tensor)
             continue;
-        if (!(ops[layer->op].parts >> i & 1))
+        if (!(ops[layer->op].tensors >> i & 1))
             return xn_fail(error, XN_ERR_MALFORMED, name,
                            "it has a tensor %s, which op %s does not take; leave it out", name,
                            ops[layer->op].name);
-        status = check_tensor(tensor, name, max_elements, error);
+        status = xn_tensor_check(tensor, name, max_elements, error);
     }
     return status;
 }
@@ -177,7 +227,7 @@ static xn_status resolve_conv(xn_graph_layer *layer, const xn_layer_context *con
     if (!given->weight)
         return xn_fail(error, XN_ERR_MALFORMED, "weight",
                        "it has no tensor weight; a conv needs one of [O, C/groups, KH, KW]");
-    if (given->k_map && given->window.mode != XN_MODE_XNOR)
+    if (given->attributes.k_map && given->window.mode != XN_MODE_XNOR)
         return xn_fail(error, XN_ERR_MALFORMED, "k_map",
                        "k_map is true with mode %s; K is for mode xnor: leave it out",
                        xn_mode_name(given->window.mode));
@@ -305,35 +355,20 @@ static xn_status resolve_prelu(xn_graph_layer *layer, const xn_layer_context *co
                                int64_t *operations, xn_error *error) {
     (void)operations;
     layer->extent = context->inputs[0];
-    if (!isfinite(layer->given.slope_value))
-        return xn_fail(error, XN_ERR_MALFORMED, "slope", "slope is %g; it must be finite",
-                       (double)layer->given.slope_value);
     return check_values(layer->given.slope, "slope", &layer->extent, false, error);
 }
 
-static xn_status check_range(const xn_layer *given, xn_error *error) {
-    if (given->low <= given->high)
+/* clip and quantize */
+static xn_status resolve_range(xn_graph_layer *layer, const xn_layer_context *context,
+                               int64_t *operations, xn_error *error) {
+    (void)operations;
+    const xn_attributes *a = &layer->given.attributes;
+    layer->extent = context->inputs[0];
+    if (a->low <= a->high)
         return XN_OK;
-    return xn_fail(error, XN_ERR_MALFORMED, "low", "low is %g and high %g; low must not be above",
-                   (double)given->low, (double)given->high);
-}
-
-static xn_status resolve_clip(xn_graph_layer *layer, const xn_layer_context *context,
-                              int64_t *operations, xn_error *error) {
-    (void)operations;
-    layer->extent = context->inputs[0];
-    return check_range(&layer->given, error);
-}
-
-static xn_status resolve_quantize(xn_graph_layer *layer, const xn_layer_context *context,
-                                  int64_t *operations, xn_error *error) {
-    (void)operations;
-    const float quantum = layer->given.quantum;
-    layer->extent = context->inputs[0];
-    if (!(quantum > 0) || !isfinite(quantum))
-        return xn_fail(error, XN_ERR_MALFORMED, "step", "step is %g; it must be above 0",
-                       (double)quantum);
-    return check_range(&layer->given, error);
+    return xn_fail(error, XN_ERR_MALFORMED, "min",
+                   "min is %g and max %g; min must not be above max", (double)a->low,
+                   (double)a->high);
 }
 
 static xn_status resolve_add(xn_graph_layer *layer, const xn_layer_context *context,
@@ -392,7 +427,7 @@ static xn_status resolve_slice(xn_graph_layer *layer, const xn_layer_context *co
                                int64_t *operations, xn_error *error) {
     (void)operations;
     const xn_extent *in = context->inputs;
-    const int64_t from = layer->given.from, to = layer->given.to;
+    const int64_t from = layer->given.attributes.from, to = layer->given.attributes.to;
     if (from < 0 || to <= from || to > in->channels)
         return xn_fail(error, XN_ERR_GEOMETRY, "from",
                        "from is %" PRId64 " and to %" PRId64
@@ -411,6 +446,19 @@ static xn_status resolve_flatten(xn_graph_layer *layer, const xn_layer_context *
 }
 
 /* ---- any ---- */
+
+static xn_status check_attributes(const xn_layer *layer, xn_error *error) {
+    for (const xn_attribute *a = ops[layer->op].attributes; a->name; a++) {
+        float value;
+        if (a->type != XN_ATTRIBUTE_NUMBER)
+            continue;
+        memcpy(&value, (const char *)&layer->attributes + a->offset, sizeof value);
+        if (!isfinite(value) || value <= a->above)
+            return xn_fail(error, XN_ERR_MALFORMED, a->name, "%s is %g; it must be %s", a->name,
+                           (double)value, a->takes);
+    }
+    return XN_OK;
+}
 
 static xn_status check_extent(const xn_extent *e, const xn_conv_limits *limits, xn_error *error) {
     int64_t most = limits->max_elements < INT32_MAX ? limits->max_elements : INT32_MAX;
@@ -432,6 +480,8 @@ xn_status xn_layer_resolve(xn_graph_layer *layer, const xn_layer_context *contex
                        layer->input_count, ops[layer->given.op].name,
                        least == most ? "" : "at least ", layer->input_count > most ? most : least);
     xn_status status = check_parts(&layer->given, context->limits->max_elements, error);
+    if (!status)
+        status = check_attributes(&layer->given, error);
     if (!status)
         status = ops[layer->given.op].resolve(layer, context, &taken, error);
     if (!status)
