@@ -208,8 +208,12 @@ int64_t xn_worker_step(void *state, int64_t now_ns) {
     }
     /* Another worker needs the device for itself: this one takes no wake-up of the pool's. */
     worker->loop.wake = device->oom_waiters ? &device->changed : &worker->pool->work;
-    if (device->oom_waiters)
+    if (device->oom_waiters) {
+        /* A wake-up for work that was on its way here is for a worker of another device. */
+        if (xn_pools_want_worker_locked(pools, worker->pool, now_ns))
+            pthread_cond_signal(&worker->pool->work);
         return XN_STEP_IDLE;
+    }
     xn_endings_expire_locked(pools->endings, now_ns);
     const size_t count = take_locked(worker, now_ns, &threads);
     if (count)

@@ -3,6 +3,7 @@
 
 #include "fibers.h"
 #include "laws.h"
+#include "world.h"
 #include "xn_backends.h"
 #include "xn_mem.h"
 
@@ -274,6 +275,8 @@ static xn_status begin(xn_stream *stream, const xn_batch *batch, void *input, xn
     stream->due_ns = stream->started_ns + stream->device->state->run_ns / 2 +
                      (int64_t)xn_rng_below(devices.rng, (uint64_t)stream->device->state->run_ns);
     stream->device->state->runs++;
+    law(stream->device->kind == SIM_GPU || stream->device->state->runs <= w.cpu_threads,
+        "runs on the CPU share its threads");
     devices.runs++;
     leave(stream);
     return stream->device->state->lost ? lost(stream->device, error) : XN_OK;

@@ -78,8 +78,10 @@ static bool advance(void) {
     }
     if (first_ns == INT64_MAX)
         return false;
-    if (first_ns > sim.now_ns)
+    if (first_ns > sim.now_ns) {
+        sim.options.resting();
         sim.now_ns = first_ns;
+    }
     for (int i = 0; i < sim.used; i++) {
         fiber *f = &sim.fibers[i];
         const bool waits = f->state == WAITING || f->state == SLEEPING;

@@ -23,6 +23,8 @@ typedef struct fibers_options {
     unsigned spurious_percent; /* how often a wait ends for no reason when time is up for another */
     /* Called between two steps of fibers, when none of them holds a lock. */
     void (*between)(void);
+    /* Called before time jumps: every fiber waits. */
+    void (*resting)(void);
     /* Every fiber waits for another: the run cannot go on. Does not return. */
     void (*deadlock)(void);
 } fibers_options;

@@ -280,8 +280,11 @@ static void await(xn_request *r) {
             pthread_cond_timedwait(&r->changed, &r->mutex, &at);
         } else {
             event(r, "reset", "%s", r->path);
+            const xn_inference *work = request_work(r);
+            const bool queued = work && work->job.state == XN_JOB_QUEUED;
             r->gone = true;
             w.handler.gone(w.handler.context, r);
+            law(!queued || work->job.state != XN_JOB_QUEUED, "a cancelled job leaves the queue");
         }
     }
     pthread_mutex_unlock(&r->mutex);

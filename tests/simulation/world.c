@@ -122,6 +122,16 @@ void world_check(void) {
         "connections are counted while they are there");
 }
 
+/* A worker that sleeps was not woken for a batch that could run. */
+static void law_of_work(void) {
+    for (int i = 0; w.engine && i < w.engine->pools.count; i++) {
+        const xn_pool *pool = &w.engine->pools.each[i];
+        const bool due = xn_queue_wait_ns(pool->queue, w.engine->pools.draining, fibers_now()) == 0;
+        law(!due || !pool->idle || (pool->threads && !pool->threads_free),
+            "no worker sleeps while a batch could run");
+    }
+}
+
 static void deadlocked(void) {
     law(false, "a fiber can go on");
 }
@@ -215,6 +225,7 @@ static xn_status create(xn_error *error) {
     const xn_pool_spec gpu = {&sim_gpu, ordinals, gpus, (int)pick(1, 2, 3), 0, (int)pick(0, 1, 3)};
     const xn_pool_spec cpu = {&sim_cpu, ordinals, 1, threads, threads, (int)pick(0, 1, 3)};
     const xn_pool_spec both[2] = {gpu, cpu};
+    w.cpu_threads = threads;
     const int64_t kind = pick(0, 1, 2); /* both, a GPU's, a CPU's */
     return xn_engine_create_with(&w.config,
                                  kind == 1   ? &both[0]
@@ -272,6 +283,8 @@ static bool is_anything_left(void) {
         const xn_context *ctx = r->user;
         left = left || (ctx && ctx->ticket.admission && !r->leaving);
     }
+    for (int i = 0; i < SIM_KINDS * SIM_DEVICES; i++)
+        left = left || devices.each[i / SIM_DEVICES][i % SIM_DEVICES].in_canary;
     return left;
 }
 
@@ -279,7 +292,7 @@ static bool is_anything_left(void) {
 static void shut_down(void) {
     begin_draining();
     if (xn_engine_wait_idle(w.engine, fibers_now() + world_about(XN_NS_PER_MS)))
-        law(!is_anything_left(), "a drain waits for every request that was admitted");
+        law(!is_anything_left(), "a drain waits for every request and canary");
     if (!world_draws(50))
         return;
     event(NULL, "stop", "begins");
@@ -446,6 +459,7 @@ static void run(uint64_t seed, void (*body)(void)) {
                                     .preempt_percent = (unsigned)pick(2, 20, 60),
                                     .spurious_percent = rate(10),
                                     .between = world_check,
+                                    .resting = law_of_work,
                                     .deadlock = deadlocked};
     fibers_run(&options, body);
 }

@@ -138,6 +138,7 @@ typedef struct world {
     version versions[ALL_NAMES][VERSIONS]; /* of weights, then of models */
     int version_count[ALL_NAMES];
     float last_value, loader[MODELS]; /* of all versions; whose load prepares a model last */
+    int cpu_threads;                  /* that runs on the CPU share */
     char folder[64];
     xn_request *requests; /* alive */
     int changes;          /* begun */
