@@ -171,7 +171,7 @@ FORCE:
 made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE made-with all deps build test check simulate demo run bench bench-http bench-http-network bench-http-cache bench-http-devices bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
+.PHONY: FORCE made-with all deps build test check simulate demo run bench bench-http bench-http-network bench-http-cache bench-http-devices bench-overload bench-probe bench-paper bench-json bench-pictures asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-runs bench-gpu-real bench-gpu-shapes \
         bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
         openvino test-clients test-networks test-openapi test-image test-package test-page test-readme \
@@ -408,6 +408,20 @@ bench-paper: deps ## the paper's three tables beside its published figures
 
 # DAEMON_FLAGS: the daemon's.
 bench_http = $(BUILD)/bench-http $(1) --json $(BUILD)/bench/bench_$(2).json --xnord $(BUILD)/xnord
+# With Pillow where there is none: a virtual environment in BUILD.
+$(BUILD)/bench-pictures: $(call obj,tests/bench/pictures/main.c) $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a $(MADE_WITH)/link
+	$(call say,LD,$@)
+	$(Q)$(link) -o $@ $(parts) $(LIBS)
+$(BUILD)/pictures-venv: tests/pictures/requirements.txt
+	@rm -rf $@
+	python3 -m venv $@
+	$@/bin/pip --quiet install -r $<
+	@touch $@
+bench-pictures: deps ## pictures a second: decode, resize and crop a JPEG, beside libjpeg-turbo alone and Pillow
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-pictures $(BUILD)/pictures-venv
+	@mkdir -p $(BUILD)/bench/pictures
+	$(BUILD)/bench-pictures $(BUILD)/bench/pictures $(BENCH_FLAGS)
+	$(BUILD)/pictures-venv/bin/python tests/bench/pictures/pillow.py $(BUILD)/bench/pictures $(BENCH_FLAGS)
 bench-json: deps ## reading JSON tensors beside Jansson
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-http
 	$(call bench_http,json,json) $(BENCH_FLAGS)

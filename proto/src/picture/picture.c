@@ -116,7 +116,7 @@ typedef struct plan {
     bool mirror_x, mirror_y;             /* of stored rows and columns */
     int64_t width, height;               /* upright */
     xn_axis_shape across, down;
-    size_t across_bytes, down_bytes, row_bytes, whole_bytes, crop_row_bytes;
+    size_t across_bytes, down_bytes, down_taps, row_bytes, whole_bytes, crop_row_bytes;
 } plan;
 
 /* (size - crop) / 2, halves to even, as Python's round. */
@@ -167,16 +167,22 @@ static void make_plan(const xn_picture *picture, const xn_picture_rule *rule, pl
         (xn_axis_shape){p->height, new_height, margin(new_height, rule->height), rule->height};
     p->across_bytes = xn_axis_bytes(&p->across, rule->filter);
     p->down_bytes = xn_axis_bytes(&p->down, rule->filter);
+    p->down_taps = (size_t)xn_axis_taps(&p->down, rule->filter);
     p->row_bytes = (size_t)p->stored_width * (size_t)rule->channels;
     p->whole_bytes = p->turned ? p->row_bytes * (size_t)p->stored_height : 0;
     p->crop_row_bytes = (size_t)rule->width * (size_t)rule->channels;
 }
 
-/* The rows that the crop needs, resized across; without the axis made at most all. One row more is
- * for the result. Sides are limited: nothing here overflows. */
+/* How many rows resized across are kept: those of one output. Each lies there twice, so that any so
+ * many in a row are one piece. */
+static size_t ring_rows(const plan *p) {
+    return p->down_taps;
+}
+
+/* One row more is for the result. Sides are limited: nothing here overflows. */
 static size_t block_bytes(const plan *p) {
     return p->across_bytes + p->down_bytes + p->row_bytes + p->whole_bytes +
-           ((size_t)p->height + 1) * p->crop_row_bytes;
+           (2 * ring_rows(p) + 1) * p->crop_row_bytes;
 }
 
 size_t xn_picture_memory(const xn_picture *picture, const xn_picture_rule *rule) {
@@ -191,26 +197,52 @@ typedef struct frame {
     plan plan;
     int channels;
     xn_axis across, down;
+    xn_pixel_values values;
+    void *destination;
+    int64_t next;    /* output row: they are made in the order of their inputs */
     uint8_t *row;    /* one, in the model's channels */
     uint8_t *whole;  /* of a turned picture: all of it, upright */
-    uint8_t *narrow; /* rows down.from to down.to, resized across */
+    uint8_t *ring;   /* the last rows, resized across */
     uint8_t *result; /* one row of the crop */
 } frame;
 
-static void lay_out(frame *f, const xn_picture_rule *rule, uint8_t *block) {
+/* Rows come from the bottom. */
+static bool is_upward(const plan *p) {
+    return p->mirror_y && !p->turned;
+}
+
+static void begin(frame *f, const xn_picture_rule *rule, uint8_t *block) {
     const plan *p = &f->plan;
     xn_axis_make(&p->across, rule->filter, block, &f->across);
     xn_axis_make(&p->down, rule->filter, block + p->across_bytes, &f->down);
+    xn_pixel_values_begin(rule, &f->values);
+    f->next = is_upward(p) ? rule->height - 1 : 0;
     f->row = block + p->across_bytes + p->down_bytes;
     f->whole = f->row + p->row_bytes;
-    f->narrow = f->whole + p->whole_bytes;
-    f->result = f->narrow + (size_t)p->height * p->crop_row_bytes;
+    f->ring = f->whole + p->whole_bytes;
+    f->result = f->ring + 2 * ring_rows(p) * p->crop_row_bytes;
+}
+
+/* Whether the next output has all its inputs once row y is there. */
+static bool is_complete(const frame *f, int64_t y) {
+    if (f->next < 0 || f->next >= f->down.size)
+        return false;
+    const int64_t first = f->down.first[f->next];
+    return is_upward(&f->plan) ? first >= y : first + f->down.count[f->next] - 1 <= y;
 }
 
 static void take_upright(frame *f, int64_t y, const uint8_t *row) {
-    if (y >= f->down.from && y < f->down.to)
-        xn_resize_across(&f->across, row, f->channels,
-                         f->narrow + (size_t)(y - f->down.from) * f->plan.crop_row_bytes);
+    const size_t rows = ring_rows(&f->plan), bytes = f->plan.crop_row_bytes;
+    if (y < f->down.from || y >= f->down.to)
+        return;
+    uint8_t *slot = f->ring + (size_t)y % rows * bytes;
+    xn_resize_across(&f->across, row, f->channels, slot);
+    memcpy(slot + rows * bytes, slot, bytes);
+    for (; is_complete(f, y); f->next += is_upward(&f->plan) ? -1 : 1) {
+        const size_t first = (size_t)f->down.first[f->next] % rows;
+        xn_resize_down(&f->down, f->next, f->ring + first * bytes, bytes, f->result);
+        xn_pixel_values_row(&f->values, f->next, f->result, f->destination);
+    }
 }
 
 /* A stored row is column `x` of the upright picture. */
@@ -237,27 +269,15 @@ static void take_row(void *context, int64_t y, const uint8_t *samples, xn_pixels
         take_upright(f, at, samples);
 }
 
-static void finish(frame *f, const xn_picture_rule *rule, void *destination) {
-    const plan *p = &f->plan;
-    xn_pixel_values values;
-    for (int64_t y = 0; p->turned && y < p->height; y++)
-        take_upright(f, y, f->whole + (size_t)y * (size_t)p->width * (size_t)f->channels);
-    xn_pixel_values_begin(rule, &values);
-    for (int64_t y = 0; y < rule->height; y++) {
-        xn_resize_down(&f->down, y, f->narrow, p->crop_row_bytes, f->result);
-        xn_pixel_values_row(&values, y, f->result, destination);
-    }
-}
-
 xn_status xn_picture_read(const xn_picture *picture, const xn_picture_rule *rule, const char *field,
                           const xn_picture_watch *watch, void *destination, xn_error *error) {
-    frame f = {.channels = rule->channels};
+    frame f = {.channels = rule->channels, .destination = destination};
     make_plan(picture, rule, &f.plan);
     uint8_t *block = xn_mem_alloc(block_bytes(&f.plan));
     if (!block)
         return xn_fail(error, XN_ERR_NO_MEMORY, field, "no memory for %s of %lld x %lld pixels",
                        field, (long long)picture->width, (long long)picture->height);
-    lay_out(&f, rule, block);
+    begin(&f, rule, block);
     const xn_picture_sink sink = {.row = take_row,
                                   .context = &f,
                                   .width = f.plan.stored_width,
@@ -265,8 +285,8 @@ xn_status xn_picture_read(const xn_picture *picture, const xn_picture_rule *rule
                                   .denominator = f.plan.denominator,
                                   .watch = watch};
     xn_status status = picture->format->decode(picture, &sink, field, error);
-    if (!status)
-        finish(&f, rule, destination);
+    for (int64_t y = 0; f.plan.turned && !status && y < f.plan.height; y++)
+        take_upright(&f, y, f.whole + (size_t)y * (size_t)f.plan.width * (size_t)f.channels);
     xn_mem_free(block);
     return status;
 }

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { PAIR_BITS = XN_RESIZE_PAIR_BITS };
+
 typedef struct filter {
     double support; /* half its width, where it is not stretched */
     double (*at)(double x);
@@ -38,8 +40,18 @@ static int64_t taps_of(const xn_axis_shape *shape, const filter *f) {
     return 2 * (int64_t)ceil(f->support * stretch_of(shape)) + 1;
 }
 
+int64_t xn_axis_taps(const xn_axis_shape *shape, xn_picture_filter which) {
+    return taps_of(shape, &filters[which]);
+}
+
+static int64_t pairs_of(int64_t taps) {
+    return (taps + 1) / 2;
+}
+
 size_t xn_axis_bytes(const xn_axis_shape *shape, xn_picture_filter which) {
-    return (size_t)shape->size * (size_t)(taps_of(shape, &filters[which]) + 2) * sizeof(int32_t);
+    const int64_t taps = taps_of(shape, &filters[which]);
+    const size_t words = (size_t)(2 + taps) * sizeof(int32_t);
+    return (size_t)shape->size * (words + (size_t)pairs_of(taps) * sizeof(xn_tap_pair));
 }
 
 /* Output i of the whole axis: its first input, the number of taps and their weights. */
@@ -62,67 +74,49 @@ static int32_t weigh(const xn_axis_shape *shape, const filter *f, int64_t i, int
     return (int32_t)(to - from);
 }
 
+/* Weights as pairs: weight = high << XN_RESIZE_PAIR_BITS | low, of an odd tap's other half 0. */
+static void split(const int32_t *weights, int64_t taps, xn_tap_pair *out) {
+    for (int64_t t = 0; t < taps; t += 2) {
+        const int32_t a = weights[t], b = t + 1 < taps ? weights[t + 1] : 0;
+        const int32_t low = (1 << PAIR_BITS) - 1;
+        *out++ = (xn_tap_pair){{(int16_t)(a >> PAIR_BITS), (int16_t)(b >> PAIR_BITS)},
+                               {(int16_t)(a & low), (int16_t)(b & low)}};
+    }
+}
+
 void xn_axis_make(const xn_axis_shape *shape, xn_picture_filter which, void *memory, xn_axis *out) {
     const filter *f = &filters[which];
-    *out = (xn_axis){.size = shape->size, .taps = taps_of(shape, f), .from = shape->in};
+    *out = (xn_axis){
+        .size = shape->size, .in = shape->in, .taps = taps_of(shape, f), .from = shape->in};
+    out->pairs_per_output = pairs_of(out->taps);
     out->first = memory;
     out->count = out->first + out->size;
     out->weights = out->count + out->size;
+    out->pairs = (xn_tap_pair *)(void *)(out->weights + out->size * out->taps);
     memset(out->weights, 0, (size_t)(out->size * out->taps) * sizeof *out->weights);
     for (int64_t i = 0; i < out->size; i++) {
         out->count[i] =
             weigh(shape, f, shape->begin + i, &out->first[i], out->weights + i * out->taps);
+        split(out->weights + i * out->taps, out->taps, out->pairs + i * out->pairs_per_output);
+        out->most = out->count[i] > out->most ? out->count[i] : out->most;
         const int64_t end = out->first[i] + out->count[i];
         out->from = out->first[i] < out->from ? out->first[i] : out->from;
         out->to = end > out->to ? end : out->to;
     }
 }
 
-#define HALF (1 << (XN_RESIZE_BITS - 1))
+/* ---- sums, one by one ---- */
 
 static uint8_t to_byte(int32_t sum) {
     const int32_t value = sum >> XN_RESIZE_BITS;
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-void xn_resize_across(const xn_axis *axis, const uint8_t *pixels, int channels, uint8_t *out) {
-    for (int64_t i = 0; i < axis->size; i++) {
-        const int32_t *weights = axis->weights + i * axis->taps, count = axis->count[i];
-        const uint8_t *in = pixels + (int64_t)axis->first[i] * channels;
-        int32_t a = HALF, b = HALF, c = HALF;
-        if (channels == 1) {
-            for (int32_t t = 0; t < count; t++)
-                a += in[t] * weights[t];
-            *out++ = to_byte(a);
-            continue;
-        }
-        for (int32_t t = 0; t < count; t++, in += 3) {
-            a += in[0] * weights[t];
-            b += in[1] * weights[t];
-            c += in[2] * weights[t];
-        }
-        *out++ = to_byte(a);
-        *out++ = to_byte(b);
-        *out++ = to_byte(c);
-    }
-}
-
-void xn_resize_down(const xn_axis *axis, int64_t i, const uint8_t *rows, size_t row_bytes,
-                    uint8_t *out) {
-    enum { BLOCK = 64 }; /* columns whose sums stay in registers or the first cache */
+void xn_resize_output(const xn_axis *axis, int64_t i, const uint8_t *inputs, size_t step,
+                      uint8_t *out) {
     const int32_t *weights = axis->weights + i * axis->taps, count = axis->count[i];
-    const uint8_t *top = rows + (size_t)(axis->first[i] - axis->from) * row_bytes;
-    for (size_t x = 0; x < row_bytes; x += BLOCK) {
-        const size_t columns = row_bytes - x < BLOCK ? row_bytes - x : BLOCK;
-        int32_t sums[BLOCK];
-        for (size_t c = 0; c < columns; c++)
-            sums[c] = HALF;
-        for (int32_t t = 0; t < count; t++) {
-            const uint8_t *row = top + (size_t)t * row_bytes + x;
-            for (size_t c = 0; c < columns; c++)
-                sums[c] += row[c] * weights[t];
-        }
-        for (size_t c = 0; c < columns; c++)
-            out[x + c] = to_byte(sums[c]);
-    }
+    int32_t sum = XN_RESIZE_HALF;
+    for (int32_t t = 0; t < count; t++)
+        sum += inputs[(size_t)t * step] * weights[t];
+    *out = to_byte(sum);
 }

@@ -78,10 +78,19 @@ void xn_pixel_values_row(const xn_pixel_values *values, int64_t y, const uint8_t
  * t < count[i], rounded and clipped to a byte. Weights are integers of XN_RESIZE_BITS behind the
  * point. */
 #define XN_RESIZE_BITS 22
+#define XN_RESIZE_HALF (1 << (XN_RESIZE_BITS - 1))
+/* Two taps' weights in two halves each: a product of 16 bits with a byte is what vector units do,
+ * and the sum of both halves is exact. */
+#define XN_RESIZE_PAIR_BITS 11
+typedef struct xn_tap_pair {
+    int16_t high[2], low[2];
+} xn_tap_pair;
 typedef struct xn_axis {
-    int64_t size; /* outputs */
-    int64_t taps;
+    int64_t size, in; /* outputs; inputs, needed or not */
+    int64_t taps, pairs_per_output;
     int32_t *first, *count, *weights;
+    xn_tap_pair *pairs;
+    int32_t most;     /* the largest of count */
     int64_t from, to; /* inputs that are needed: from <= i < to */
 } xn_axis;
 
@@ -90,13 +99,19 @@ typedef struct xn_axis_shape {
     int64_t in, out, begin, size;
 } xn_axis_shape;
 
+int64_t xn_axis_taps(const xn_axis_shape *shape, xn_picture_filter filter);
 size_t xn_axis_bytes(const xn_axis_shape *shape, xn_picture_filter filter);
 /* memory: xn_axis_bytes, aligned to 4; kept by *out. */
 void xn_axis_make(const xn_axis_shape *shape, xn_picture_filter filter, void *memory, xn_axis *out);
 
+/* One output, whose first input is at `inputs`, the next ones `step` bytes apart. */
+void xn_resize_output(const xn_axis *axis, int64_t i, const uint8_t *inputs, size_t step,
+                      uint8_t *out);
+
+/* resize_sse2.c, resize_portable.c: the same bytes. */
 /* A row: pixels of the whole picture's width -> axis->size pixels. */
 void xn_resize_across(const xn_axis *axis, const uint8_t *pixels, int channels, uint8_t *out);
-/* Output row i of `row_bytes`: rows hold the inputs from axis->from on. */
+/* Output row i of `row_bytes`: rows are its inputs, one behind the other. */
 void xn_resize_down(const xn_axis *axis, int64_t i, const uint8_t *rows, size_t row_bytes,
                     uint8_t *out);
 
