@@ -171,7 +171,7 @@ FORCE:
 made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE made-with all deps build test check simulate demo run bench bench-http bench-http-network bench-http-cache bench-http-devices bench-overload bench-probe bench-paper bench-json bench-pictures asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
+.PHONY: FORCE made-with all deps build test check simulate demo run bench bench-http bench-http-network bench-http-cache bench-http-first bench-http-devices bench-overload bench-probe bench-paper bench-json bench-pictures asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-runs bench-gpu-real bench-gpu-shapes \
         bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
         openvino test-clients test-networks test-openapi test-image test-package test-page test-readme \
@@ -436,6 +436,9 @@ bench-http-network: deps ## a whole network over HTTP, Bi-Real-18 in fp16, in bo
 bench-http-cache: deps ## the cache of answers on and off, by how many requests came before
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http $(NETWORKS)
 	$(call bench_http,compare,http_cache) --model $(BUILD)/networks/fp32/birealnet18 --workloads "cache-4k cache-layer cache-network" $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+bench-http-first: deps ## the first request after ready beside the steady ones, with --warmup on and off
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(NETWORKS)
+	tests/bench/http/first_request.py $(BUILD)/xnord $(BUILD)/networks/fp32/birealnet18 -- $(DAEMON_FLAGS)
 bench-http-devices: deps ## large layers over HTTP on one GPU and on more (GPUS="1 2"), beside the echo ceiling
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,compare,http_devices) --workloads devices --gpus "$(or $(GPUS),1)" $(BENCH_FLAGS) -- $(DAEMON_FLAGS)

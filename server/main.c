@@ -226,8 +226,7 @@ static bool has_models(const xn_config *config) {
 /* Until they are loaded, the daemon is not ready. */
 static xn_status open_models(daemon_state *d, xn_error *error) {
     xn_engine *engine = d->service.engine;
-    xn_status status =
-        xn_models_create(&d->config, xn_engine_store(engine), &d->service.models, error);
+    xn_status status = xn_service_create_models(&d->service, error);
     if (status)
         return status;
     xn_metrics_set_more(xn_engine_metrics(engine), xn_models_metrics, d->service.models);

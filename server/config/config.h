@@ -20,6 +20,7 @@
 
 typedef enum { XN_ACCESS_OFF, XN_ACCESS_TEXT, XN_ACCESS_JSON } xn_access_format;
 typedef enum { XN_LOSS_EXIT, XN_LOSS_CPU } xn_loss_policy;
+typedef enum { XN_WARMUP_ON, XN_WARMUP_OFF } xn_warmup;
 
 typedef struct xn_config {
     /* where */
@@ -79,6 +80,7 @@ typedef struct xn_config {
     /* models */
     char model_repository[256]; /* --model-repository           a folder of model folders */
     char models[1536];          /* --model [NAME=]DIR           may be given again; with commas */
+    xn_warmup warmup;           /* --warmup on|off              runs before a model is ready */
     int64_t max_models;         /* --max-models 256             names of models */
     int64_t max_models_bytes;   /* --max-models-bytes 8 GiB     host memory of those loaded */
     int64_t max_image_bytes;    /* --max-image-bytes 0          of one image, between layers */

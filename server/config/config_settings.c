@@ -19,6 +19,8 @@ _Static_assert(sizeof(xn_access_format) == sizeof(int), "enums are stored as int
 _Static_assert(sizeof(xn_loss_policy) == sizeof(int), "enums are stored as int");
 _Static_assert(XN_LOG_TEXT == 0 && XN_LOG_JSON == 1, "text|json");
 _Static_assert(XN_LOSS_EXIT == 0 && XN_LOSS_CPU == 1, "exit|cpu");
+_Static_assert(sizeof(xn_warmup) == sizeof(int), "enums are stored as int");
+_Static_assert(XN_WARMUP_ON == 0 && XN_WARMUP_OFF == 1, "on|off");
 _Static_assert(XN_ACCESS_OFF == 0 && XN_ACCESS_JSON == 2, "off|text|json");
 _Static_assert(XN_LOG_DEBUG == 0 && XN_LOG_ERROR == 3, "debug|info|warn|error");
 
@@ -167,6 +169,9 @@ const xn_setting xn_settings[] = {
     LIST("model", models, "[NAME=]DIR",
          "Folder of a model to serve, under NAME or the name it has in itself; may be given again, "
          "or several with commas between them."),
+    ENUM("warmup", warmup, "on|off", XN_WARMUP_ON,
+         "Whether a model is ready only once batches of 1, 8 and its most images have run on each "
+         "device."),
     NUMBER("max-models", max_models, "N", 0, 100000, 256, "Models by number, loaded or not."),
     BYTES("max-models-bytes", max_models_bytes, 0, 65536 * GI, 8 * GI,
           "Host memory of all loaded models."),

@@ -120,7 +120,7 @@ static void give_back(xn_callers *callers, xn_caller_stream *stream) {
     if (pool->threads)
         pool->threads_free++;
     /* A job that waits may have waited for the thread. */
-    if (pool->threads && xn_queue_count(pool->queue) &&
+    if (pool->threads && (xn_queue_count(pool->queue) || pools->warm_ups) &&
         xn_pools_want_worker_locked(pools, pool, xn_now_ns()))
         pthread_cond_signal(&pool->work); /* before the last one is gone: then the pool may be */
     if (!--callers->running && pools->stopping)

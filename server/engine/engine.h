@@ -68,6 +68,18 @@ void xn_engine_cache_insert(xn_engine *engine, xn_job *job);
 bool xn_engine_try_run(xn_engine *engine, xn_job *job);
 /* Hands over an admitted job. On failure done is not called and the job stays the caller's. */
 xn_status xn_engine_submit(xn_engine *engine, xn_job *job, xn_error *error);
+
+/* Runs an asset with 1, 8 and so many images of zeroes on every device, so that first requests find
+ * made what first runs make. Where there is no memory for a batch, smaller ones are run; what does
+ * not work is logged. Blocks; engine: an xn_engine. XN_ERR_DRAINING is the only failure. */
+typedef struct xn_warm_up_wish {
+    const char *name, *version; /* of the model, for the log */
+    xn_asset *asset;
+    const xn_problem *problem;
+    int64_t images; /* >= 1: the largest batch */
+} xn_warm_up_wish;
+xn_status xn_engine_warm_up(void *engine, const xn_warm_up_wish *wish, xn_error *error);
+
 /* Takes the job out if it is still queued: its done comes soon with that status. One that has
  * started is given up, with that status, where all of its batch are, and where the program comes
  * to another step; else it finishes as if nothing were. Only valid until done was called (the

@@ -194,6 +194,7 @@ xn_status xn_engine_create_with(const xn_config *config, const xn_pool_spec *spe
     if (!engine)
         return no_memory("state", error);
     engine->creator = pthread_self();
+    engine->warm_up_ns = config->timeout_ms * XN_NS_PER_MS;
     xn_lock_init(&engine->lock);
     xn_endings_init(&engine->endings, &engine->lock);
     engine->pools = (xn_pools){.services = &engine->services,
@@ -225,6 +226,13 @@ xn_status xn_engine_create_with(const xn_config *config, const xn_pool_spec *spe
 
 /* ---- ending ---- */
 
+static void cancel_locked(xn_engine *engine, xn_job *job, xn_status status) {
+    if (job->state == XN_JOB_QUEUED)
+        xn_endings_end_locked(&engine->endings, job, status, "");
+    else
+        atomic_store(&job->cancelled, (int)status);
+}
+
 static void stop_taking(xn_engine *engine, bool stopping) {
     xn_pools *pools = &engine->pools;
     if (engine->services.admission)
@@ -232,6 +240,8 @@ static void stop_taking(xn_engine *engine, bool stopping) {
     xn_lock_take(&engine->lock);
     pools->draining = true; /* no group waits to fill a batch any more, no canary begins */
     pools->stopping = pools->stopping || stopping;
+    for (xn_warm_up *up = pools->warm_ups; up; up = up->next)
+        cancel_locked(engine, &up->job, XN_ERR_DRAINING);
     for (int p = 0; stopping && p < pools->count; p++) {
         xn_queue *queue = pools->each[p].queue;
         xn_job *job;
@@ -330,10 +340,7 @@ xn_status xn_engine_submit(xn_engine *engine, xn_job *job, xn_error *error) {
 
 void xn_engine_cancel(xn_engine *engine, xn_job *job, xn_status status) {
     xn_lock_take(&engine->lock);
-    if (job->state == XN_JOB_QUEUED)
-        xn_endings_end_locked(&engine->endings, job, status, "");
-    else
-        atomic_store(&job->cancelled, (int)status);
+    cancel_locked(engine, job, status);
     xn_lock_drop(&engine->lock);
 }
 

@@ -5,6 +5,7 @@
  *   engine_info       what can be asked: parts, devices, readiness
  *   worker, callers   who runs a job: a worker, or the thread that has it
  *   answers           jobs that need no run
+ *   warm_up           runs before an asset serves
  *   devices/          device, pools, runner (a stream and a run on it), canary, host memory
  *   jobs/             job, queue, endings (deadlines, jobs that will not run), loop (a thread)
  *   memory/           programs, buffers
@@ -37,6 +38,7 @@ struct xn_engine {
     xn_canary canary;
     xn_worker *workers;
     int worker_count;
+    int64_t warm_up_ns; /* the deadline of a warm-up's run */
     char fallback_reason[XN_FALLBACK_REASON_MAX];
     pthread_t creator; /* the thread that created it: see xn_engine_reclaim */
 };

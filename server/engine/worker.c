@@ -144,7 +144,11 @@ static size_t take_locked(xn_worker *worker, int64_t now_ns, int *threads) {
     *threads = 0;
     if (pool->threads && !pool->threads_free)
         return 0;
-    xn_job *job = xn_queue_take(pool->queue, worker->pools->draining, now_ns, &count);
+    xn_job *job = xn_pools_warm_up_locked(worker->pools, worker->runner.device);
+    if (job)
+        count = 1;
+    else
+        job = xn_queue_take(pool->queue, worker->pools->draining, now_ns, &count);
     for (size_t i = 0; job; i++, job = job->next) {
         assert(i < (size_t)worker->max_batch_images);
         jobs[i] = job;

@@ -251,6 +251,29 @@ static xn_status prepare(xn_models *models, const xn_model_entry *entry, xn_mode
     return status;
 }
 
+/* The most images that requests make a batch of, by the model and by the limits of a request. */
+static int64_t largest_batch(const xn_models *models, const xn_model *model) {
+    const xn_conv_limits *limits = &models->limits.of_image;
+    const int64_t operations = xn_problem_operations(&model->problem);
+    const int64_t bytes = (int64_t)xn_problem_output_bytes(&model->problem);
+    int64_t most = models->max_batch_images;
+    if (most > model->max_batch_size)
+        most = model->max_batch_size;
+    if (operations && most > limits->max_operations / operations)
+        most = limits->max_operations / operations;
+    if (bytes && most > limits->max_output_bytes / bytes)
+        most = limits->max_output_bytes / bytes;
+    return most < 1 ? 1 : most;
+}
+
+static xn_status run_warm_up(const xn_models *models, const xn_model_version *version,
+                             xn_error *error) {
+    const xn_model *model = &version->model;
+    return models->warm_up ? models->warm_up(models->warm_up_context, model,
+                                             largest_batch(models, model), error)
+                           : XN_OK;
+}
+
 /* Returns what served before. Takes the reference. */
 static xn_model_version *publish_locked(xn_models *models, xn_model_entry *entry,
                                         xn_model_version *version) {
@@ -317,6 +340,8 @@ static xn_status load_exclusively(xn_models *models, xn_model_entry *entry,
     }
     if (status == XN_OK)
         status = prepare(models, entry, version, &why);
+    if (status == XN_OK)
+        status = run_warm_up(models, version, &why);
     if (status == XN_OK)
         log_load(entry, version, began_ns);
 
@@ -542,6 +567,7 @@ xn_status xn_models_create(const xn_config *config, xn_store *store, xn_models *
     models->store = store;
     models->repository = config->model_repository[0] ? config->model_repository : NULL;
     models->max_models = (size_t)config->max_models;
+    models->max_batch_images = config->max_batch_images;
     models->limits =
         (xn_model_limits){{config->max_elements, config->max_output_bytes, config->max_operations},
                           config->max_models_bytes,
@@ -557,6 +583,11 @@ xn_status xn_models_create(const xn_config *config, xn_store *store, xn_models *
     }
     *out = models;
     return XN_OK;
+}
+
+void xn_models_set_warm_up(xn_models *models, xn_model_warm_up *warm_up, void *context) {
+    models->warm_up = warm_up;
+    models->warm_up_context = context;
 }
 
 void xn_models_stop(xn_models *models) {

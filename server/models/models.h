@@ -53,6 +53,11 @@ void xn_model_stats_read(const xn_model *model, xn_model_stats *out); /* a snaps
  * models, and the limits; borrowed, like the store. */
 xn_status xn_models_create(const xn_config *config, xn_store *store, xn_models **out,
                            xn_error *error);
+/* Called with each version that is on the devices, before it serves, with the largest batch that
+ * will be made of requests to it. Its failure is the load's. Set before the first load. */
+typedef xn_status xn_model_warm_up(void *context, const xn_model *model, int64_t images,
+                                   xn_error *error);
+void xn_models_set_warm_up(xn_models *models, xn_model_warm_up *warm_up, void *context);
 void xn_models_free(xn_models *models); /* NULL-safe; no call runs, every reference was released */
 /* Loads in flight end soon with XN_ERR_DRAINING, and so do later ones. NULL-safe; any thread. */
 void xn_models_stop(xn_models *models);

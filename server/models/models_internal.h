@@ -149,6 +149,9 @@ struct xn_models {
     size_t max_models;
     xn_model_limits limits;
     xn_store *store; /* NULL: models are only checked */
+    int64_t max_batch_images;
+    xn_model_warm_up *warm_up; /* or NULL */
+    void *warm_up_context;
     size_t source_count;
 
     atomic_bool stop;

@@ -193,6 +193,25 @@ START_TEST(a_small_load_passes_a_large_one) {
 }
 END_TEST
 
+/* ---- warm before ready ---- */
+
+/* Ready, and loaded by a request, come after runs of 1, 8 and 16 images, or after none. */
+START_TEST(ready_when_warm) {
+    xt_response response;
+    xt_daemon *d =
+        xt_daemon_start(XT_FLAGS("--model-repository", repository, "--warmup", _i ? "off" : "on"));
+    const double runs = _i ? 0 : 3 * XT_NETS, images = _i ? 0 : 25 * XT_NETS;
+    ck_assert_double_eq(xt_metric(d, "xnord_batch_images_count"), runs);
+    ck_assert_double_eq(xt_metric(d, "xnord_batch_images_sum"), images);
+    xt_fetch(d, "POST", "/v2/repository/models/plain/load", "", "{}", 2, &response);
+    ck_assert_msg(response.status == 200, "%s", response.body);
+    xt_response_free(&response);
+    ck_assert_double_eq(xt_metric(d, "xnord_batch_images_count"), runs + (_i ? 0 : 3));
+    ck_assert_double_eq(xt_metric(d, "xnord_inflight_requests"), 0);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+}
+END_TEST
+
 XN_SUITE(http_models) {
     Suite *suite = suite_create("http_models");
     TCase *tcase = tcase_create("models");
@@ -202,6 +221,7 @@ XN_SUITE(http_models) {
     tcase_add_test(tcase, weights_answer_as_models);
     tcase_add_test(tcase, load_from_the_request);
     tcase_add_test(tcase, a_small_load_passes_a_large_one);
+    tcase_add_loop_test(tcase, ready_when_warm, 0, 2);
     suite_add_tcase(suite, tcase);
     xt_add_stopped_case(suite);
     return suite;

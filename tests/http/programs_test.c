@@ -90,7 +90,7 @@ START_TEST(an_image_counts_and_is_given_back) {
     xt_response response;
     xt_daemon *d = xt_daemon_start(XT_FLAGS("--model-repository", repository, "--queue-bytes",
                                             "256M", "--max-image-bytes", "100M", "--backend", "cpu",
-                                            "--threads", "2"));
+                                            "--threads", "2", "--warmup", "off"));
     ck_assert(xt_daemon_log_wait(d, "model \"wide\" version 1 loaded"));
     const long before = xt_daemon_memory_kb(d, "VmRSS");
     for (int i = 0; i < 2; i++)

@@ -477,10 +477,25 @@ static const xn_request *owner_of(const void *input) {
     return late;
 }
 
+/* A warm-up's run is its alone. One that is over may have given its memory to a request. */
+static bool is_warm_up(const xn_batch *batch) {
+    const xn_warm_up *up = w.engine->pools.warm_ups;
+    while (up && (up->over || !up->job.state || up->job.input != batch->items[0].input))
+        up = up->next;
+    law(!up || (batch->count == 1 && batch->items[0].images == up->job.images &&
+                batch->items[0].output == up->job.output),
+        "a warm-up runs alone");
+    return up;
+}
+
 void world_sees_run(const xn_batch *batch, const xn_prepared *prepared) {
     const xn_job *first = NULL;
     int64_t images = 0;
     (void)prepared;
+    if (is_warm_up(batch)) {
+        event(NULL, "warm-up", "of %lld images", (long long)batch->items[0].images);
+        return;
+    }
     for (size_t i = 0; i < batch->count; i++) {
         const xn_request *r = owner_of(batch->items[i].input);
         law(r, "a run reads memory of a request that is there");

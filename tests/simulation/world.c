@@ -89,6 +89,10 @@ void world_check(void) {
     const xn_metrics *metrics = xn_engine_metrics(w.engine);
     int64_t counted = 0, leaving = 0, queued = 0, bytes = 0, jobs = 0, of_address[ADDRESSES] = {0};
     const int64_t share_of_requests = w.config.queue_depth - w.config.queue_depth / 4;
+    for (const xn_warm_up *up = w.engine->pools.warm_ups; up; up = up->next) {
+        leaving++; /* it may have come or gone already */
+        jobs++;
+    }
     law(fibers_now() > w.last_ns, "time goes on");
     w.last_ns = fibers_now();
     for (xn_request *r = w.requests; r; r = r->next) {
@@ -198,6 +202,7 @@ static void draw(uint64_t seed) {
                            .max_output_bytes = 1 << 20,
                            .max_operations = 1 << 20,
                            .threads = 1,
+                           .warmup = seed % 2 ? XN_WARMUP_ON : XN_WARMUP_OFF,
                            .on_device_loss = world_draws(50) ? XN_LOSS_CPU : XN_LOSS_EXIT};
     memset(&devices, 0, sizeof devices);
     devices.rng = &w.rng;
@@ -261,7 +266,7 @@ static void start(void) {
             (!w.mix.folder ||
              !xn_weights_dir_open(&options, xn_engine_store(w.engine), xn_engine_metrics(w.engine),
                                   &w.service.weights_dir, &error)) &&
-            !xn_models_create(&w.config, xn_engine_store(w.engine), &w.service.models, &error),
+            !xn_service_create_models(&w.service, &error),
         "all parts start while nothing is wrong");
     fibers_uncount(&w.service.models->scanning);
     xn_metrics_set_more(xn_engine_metrics(w.engine), xn_models_metrics, w.service.models);

@@ -292,6 +292,41 @@ START_TEST(tiny_model_is_described) {
 }
 END_TEST
 
+/* What a version's warm-up sees: its name does not serve it yet. */
+static int warm_ups;
+static xn_status warm_up_status;
+
+static xn_status see_warm_up(void *context, const xn_model *model, int64_t images,
+                             xn_error *error) {
+    ck_assert_ptr_eq(context, engine);
+    ck_assert_int_eq(images, config.max_batch_images);
+    ck_assert(value_of(model) == 2 || value_of(model) == 3);
+    if (warm_ups++)
+        expect_value("a", "1", 2); /* the one before serves on */
+    else
+        expect_missing("a", XN_ERR_LOADING, "being loaded");
+    expect_item("a", warm_ups > 1 ? XN_MODEL_READY : XN_MODEL_LOADING, warm_ups > 1 ? "1" : "", "");
+    return warm_up_status ? xn_fail(error, warm_up_status, "model", "cold") : XN_OK;
+}
+
+START_TEST(serves_once_it_is_warm) {
+    warm_up_status = XN_OK;
+    make_tiny("a", plain, 2);
+    open_models();
+    xn_models_set_warm_up(models, see_warm_up, engine);
+    scan();
+    expect_value("a", "1", 2);
+    fill("a", plain, 3);
+    warm_up_status = XN_ERR_DRAINING;
+    expect_load("a", XN_ERR_DRAINING, "cold");
+    expect_value("a", "1", 2);
+    warm_up_status = XN_OK;
+    expect_load("a", XN_OK, "");
+    expect_value("a", "1", 3);
+    ck_assert_int_eq(warm_ups, 3);
+}
+END_TEST
+
 /* Random networks, written in all ways, compute from their folders what they compute in memory. */
 START_TEST(random_networks) {
     enum { NETWORKS = 12, IMAGES = 2 };
@@ -1399,6 +1434,7 @@ XN_SUITE(models) {
     tcase_set_timeout(t, 180);
     tcase_add_checked_fixture(t, begin, end);
     tcase_add_test(t, tiny_model_is_described);
+    tcase_add_test(t, serves_once_it_is_warm);
     tcase_add_loop_test(t, random_networks, 0, 4);
     tcase_add_test(t, highest_version_serves);
     tcase_add_test(t, broken_models_leave_others_alone);

@@ -20,6 +20,18 @@ typedef struct xn_pool {
     pthread_cond_t work; /* idle workers: work to do, or to stop */
 } xn_pool;
 
+/* A run of an asset before it serves (warm_up.c), by one device alone; of the thread that waits for
+ * it. Its job is in no queue: the workers of the device look for it first. */
+typedef struct xn_warm_up {
+    xn_job job;
+    int device;
+    xn_ticket ticket;
+    pthread_cond_t ended;
+    /* guarded by the engine's lock */
+    bool over; /* the job is, and its memory is free */
+    struct xn_warm_up *next;
+} xn_warm_up;
+
 typedef struct xn_pools {
     /* constant after creation */
     int count, device_count;
@@ -35,6 +47,7 @@ typedef struct xn_pools {
     unsigned loading;      /* what is still being read in: a sum of xn_loading */
     char lost_reason[160]; /* set once the primary is lost with nothing to take over */
     uint64_t era;          /* programs made before it began are dropped */
+    xn_warm_up *warm_ups;  /* under way */
 } xn_pools;
 
 xn_status xn_pools_init(xn_pools *pools, int pool_count, int device_count, xn_error *error);
@@ -47,6 +60,8 @@ xn_status xn_pools_find(const xn_pools *pools, const char *backend, int *pool, x
  * would only wait for): there is one, and something for it: a batch to take, or a group that waits
  * to fill a batch while no worker lingers. */
 bool xn_pools_want_worker_locked(const xn_pools *pools, const xn_pool *pool, int64_t now_ns);
+/* The job of a warm-up that waits for the device, or NULL. */
+xn_job *xn_pools_warm_up_locked(const xn_pools *pools, const xn_engine_device *device);
 /* Wakes all workers of all pools, to look at what has changed. */
 void xn_pools_wake_all_locked(xn_pools *pools);
 

@@ -14,6 +14,13 @@ static int successor_locked(const xn_pools *pools) {
     return -1;
 }
 
+static void end_warm_ups_locked(xn_pools *pools, const xn_engine_device *device,
+                                const char *reason) {
+    xn_job *job;
+    while ((job = xn_pools_warm_up_locked(pools, device)))
+        xn_endings_end_locked(pools->endings, job, XN_ERR_DEVICE_LOST, reason);
+}
+
 /* Every job that waits for the pool moves if it may, or ends. */
 static void empty_queue_locked(xn_pools *pools, int from, int to) {
     xn_queue *queue = pools->each[from].queue;
@@ -67,6 +74,7 @@ void xn_pools_lose_device(xn_pools *pools, int index, const xn_error *why) {
     if (first) {
         xn_metrics_device_error(services->metrics, index);
         xn_metrics_device_up(services->metrics, index, 0);
+        end_warm_ups_locked(pools, device, reason);
         if (pool_lost)
             lose_pool_locked(pools, device->pool, reason);
         xn_pools_wake_all_locked(pools); /* the device's workers end, the others look again */

@@ -207,6 +207,21 @@ static size_t write_error(void *context, const xn_request *request, const char *
                : xn_proto_write_error(code, message, field, text, size);
 }
 
+static xn_status warm_up(void *engine, const xn_model *model, int64_t images, xn_error *error) {
+    const xn_warm_up_wish wish = {model->name, model->version, model->asset, &model->problem,
+                                  images};
+    return xn_engine_warm_up(engine, &wish, error);
+}
+
+xn_status xn_service_create_models(xn_service *service, xn_error *error) {
+    xn_engine *engine = service->engine;
+    xn_status status =
+        xn_models_create(service->config, xn_engine_store(engine), &service->models, error);
+    if (!status && service->config->warmup == XN_WARMUP_ON)
+        xn_models_set_warm_up(service->models, warm_up, engine);
+    return status;
+}
+
 void xn_service_handler(xn_service *service, xn_http_handler *out) {
     *out = (xn_http_handler){.context = service,
                              .headers = on_headers,

@@ -27,7 +27,7 @@ xn_status xt_instance_start(xt_instance *i, xn_engine *engine, xn_error *error) 
         status = xn_shared_memory_create(engine, i->service.background_pool,
                                          (size_t)config->queue_bytes, &i->service.shared, error);
     if (!status)
-        status = xn_models_create(config, xn_engine_store(engine), &i->service.models, error);
+        status = xn_service_create_models(&i->service, error);
     if (!status)
         status = xn_models_scan(i->service.models, error);
     if (status)
