@@ -213,7 +213,7 @@ static void print(const char *what, const tally *t) {
     printf("\n");
 }
 
-/* A test whose networks had not what it is about would prove nothing. */
+/* The networks of a test have what it is about. */
 static void expect_coverage(const tally *t, bool exact) {
     ck_assert_int_gt(t->both, 20);
     ck_assert_int_gt(t->bits_alone, 20);

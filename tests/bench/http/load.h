@@ -190,7 +190,7 @@ ol_plan ol_plan_of(const bench_options *options, const struct sockaddr_in *serve
 /* Plays the plan from now on; counts are of all its threads. Exits where a thread does not start.
  */
 void ol_run(ol_plan *plan, ol_counts *counts);
-/* What rounds of a closed loop came to, for those who take turns. */
+/* The results of a closed loop in each round, of one side of a comparison. */
 enum { OL_ROUNDS = 64 };
 typedef struct ol_rounds {
     double rate[OL_ROUNDS]; /* good answers a second */

@@ -84,7 +84,7 @@ def qonnx(path: Path, seed: int) -> Made:
 
 def qonnx_model(net: Small) -> onnx.ModelProto:
     weights = {
-        name: values.numpy().astype("f4")
+        name.replace(".", "_"): values.numpy().astype("f4")
         for name, values in net.state_dict().items()
         if not name.endswith("num_batches_tracked")
     }
@@ -102,23 +102,23 @@ def qonnx_model(net: Small) -> onnx.ModelProto:
 
     def norm(name: str) -> str:
         return ", ".join(
-            f"{name}.{part}" for part in ("weight", "bias", "running_mean", "running_var")
+            f"{name}_{part}" for part in ("weight", "bias", "running_mean", "running_var")
         )
 
     own = "qonnx.custom_op.general"
     made = nodes(
         f'q = {own}.Quant<signed=1, narrow=0, rounding_mode="ROUND">(image, sixteenth, zero, four);'
-        f"w1 = {own}.BipolarQuant(conv1.weight, quarter);"
+        f"w1 = {own}.BipolarQuant(conv1_weight, quarter);"
         "c1 = Conv<kernel_shape=[3, 3]>(q, w1);"
         f"n1 = BatchNormalization<epsilon=1e-4>(c1, {norm('bn1')});"
         f"s1 = {own}.BipolarQuant(n1, half);"
-        f"w2 = {own}.BipolarQuant(conv2.weight, one);"
+        f"w2 = {own}.BipolarQuant(conv2_weight, one);"
         "c2 = Conv<kernel_shape=[3, 3], pads=[1, 1, 1, 1]>(s1, w2);"
         f"n2 = BatchNormalization<epsilon=1e-5>(c2, {norm('bn2')});"
         f"s2 = {own}.BipolarQuant(n2, one);"
         "p = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(s2);"
         "f = Reshape(p, flat);"
-        f"w3 = {own}.BipolarQuant(dense.weight, one);"
+        f"w3 = {own}.BipolarQuant(dense_weight, one);"
         "d = Gemm<transB=1>(f, w3);"
         "m = Mul(d, eighth);"
         "logits = Sub(m, half)"

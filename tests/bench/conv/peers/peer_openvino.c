@@ -273,7 +273,7 @@ static double sample(void *peer) {
     return p->kind == XN_OPENVINO_REALS ? sample_inferences(p) : sample_node(p);
 }
 
-static void keep(void *peer) { /* who made it frees it */
+static void keep(void *peer) { /* its maker frees it */
     (void)peer;
 }
 
