@@ -15,23 +15,30 @@
 #define MOST_ALLOCATIONS 2000 /* far over what any request makes: an endless loop ends here */
 
 static xt_fault fault;
+static xt_instance server;
 
 /* repository: "" for no models. cache_bytes: of answers. */
-static xn_status start_with(xt_instance *i, const char *repository, int64_t cache_bytes,
-                            xn_error *error) {
+static xn_status try_start(const char *repository, int64_t cache_bytes, xn_error *error) {
     xn_engine *engine = NULL;
-    xt_instance_init(i);
-    strcpy(i->config.backend, repository[0] ? "ref" : "cpu");
-    strcpy(i->config.model_repository, repository);
-    i->config.response_cache_bytes = cache_bytes;
-    i->config.workers = 2;
-    i->config.threads = 2;
-    xn_status status = xn_engine_create(&i->config, &engine, error);
-    return status ? status : xt_instance_start(i, engine, error);
+    xt_instance_init(&server);
+    strcpy(server.config.backend, repository[0] ? "ref" : "cpu");
+    strcpy(server.config.model_repository, repository);
+    server.config.response_cache_bytes = cache_bytes;
+    server.config.workers = 2;
+    server.config.threads = 2;
+    xn_status status = xn_engine_create(&server.config, &engine, error);
+    return status ? status : xt_instance_start(&server, engine, error);
 }
 
-static xn_status start(xt_instance *i, xn_error *error) {
-    return start_with(i, "", 0, error);
+static void start(const char *repository, int64_t cache_bytes) {
+    xn_error error = {0};
+    xn_mem_set_hook(xt_fault_hook, &fault);
+    ck_assert_msg(!try_start(repository, cache_bytes, &error), "%s", error.message);
+}
+
+static void stop(void) {
+    xt_instance_stop(&server);
+    xn_mem_set_hook(NULL, NULL);
 }
 
 /* ---- requests ---- */
@@ -70,8 +77,8 @@ static const char *judge(const action *a, xt_result result, const xt_response *r
 }
 
 /* Nothing stays counted once the exchange is over. */
-static void check_quiet(const xt_instance *i, const action *a, long n) {
-    xn_metrics *metrics = xn_engine_metrics(i->service.engine);
+static void check_quiet(const action *a, long n) {
+    xn_metrics *metrics = xn_engine_metrics(server.service.engine);
     int64_t deadline = xt_now_ms() + XT_PATIENCE_MS;
     while ((xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT) ||
             xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT_BYTES) ||
@@ -87,12 +94,12 @@ static void check_quiet(const xt_instance *i, const action *a, long n) {
 }
 
 /* One request with that allocation failing; returns how many failed. */
-static long run_once(const xt_instance *i, const action *a, long n, bool for_good) {
+static long run_once(const action *a, long n, bool for_good) {
     xt_conn conn;
     xt_response response;
     char text[512] = "";
     xt_fault_arm(&fault, n, for_good);
-    ck_assert_msg(xt_connect(&conn, &i->address), "cannot connect");
+    ck_assert_msg(xt_connect(&conn, &server.address), "cannot connect");
     xt_result result =
         xt_request(&conn, a->method, a->target, a->headers, a->body, a->length, &response);
     long failed = xt_fault_disarm(&fault);
@@ -101,16 +108,16 @@ static long run_once(const xt_instance *i, const action *a, long n, bool for_goo
                   for_good ? " and all after it" : "", wrong);
     xt_response_free(&response);
     xt_disconnect(&conn);
-    check_quiet(i, a, n);
+    check_quiet(a, n);
     return failed;
 }
 
-static void fail_each(const xt_instance *i, const action *a) {
+static void fail_each(const action *a) {
     for (int for_good = 0; for_good < 2; for_good++) {
         long n = 0;
-        while (run_once(i, a, n, for_good)) {
+        while (run_once(a, n, for_good)) {
             ck_assert_msg(++n < MOST_ALLOCATIONS, "%s never ends", a->name);
-            run_once(i, a, MOST_ALLOCATIONS, false); /* the next request is served as ever */
+            run_once(a, MOST_ALLOCATIONS, false); /* the next request is served as ever */
         }
         ck_assert_msg(n > 0, "%s allocates nothing: the hook is not called", a->name);
     }
@@ -132,74 +139,66 @@ static action conv_action(const char *name, const xt_problem *problem, xt_form a
                     .form = answer};
 }
 
-static void register_weights(const xt_instance *i, const xt_problem *problem) {
+static void register_weights(const xt_problem *problem) {
     xt_message message;
-    xt_response response;
-    xt_encode_weights(problem, XT_OIP, &message);
-    xt_fetch(&i->address, "PUT", "/weights/known", message.headers.data, message.body.data,
-             message.body.length, &response);
-    ck_assert_int_eq(response.status, 201);
-    xt_response_free(&response);
+    xt_encode_weights(problem, XT_SAFETENSORS, &message);
+    action put = {.name = "weights",
+                  .method = "PUT",
+                  .target = "/weights/known",
+                  .headers = message.headers.data,
+                  .body = message.body.data,
+                  .length = message.body.length,
+                  .expected = 201};
+    run_once(&put, MOST_ALLOCATIONS, false);
     xt_message_free(&message);
 }
 
-/* Form of the request, form of the answer, weights by name or inline: the loop's index. */
-START_TEST(conv_survives_every_failed_allocation) {
-    xt_form form = (xt_form)(_i % XT_FORMS), answer = (xt_form)((_i / XT_FORMS) % XT_FORMS);
-    bool named = _i / (XT_FORMS * XT_FORMS);
+/* One /conv of that case, form and answer; by registered weights or inline. */
+static void fail_each_conv(const xt_case *what, xt_form form, xt_form answer, bool named) {
     char name[96];
-    xt_instance i;
-    xn_error error;
     xt_problem problem;
     xt_message message;
-    xn_mem_set_hook(xt_fault_hook, &fault);
-    ck_assert_msg(start(&i, &error) == XN_OK, "%s", error.message);
-    xt_problem_make(&problem, &affine, xn_test_seed() + (uint64_t)_i);
-    if (named)
-        register_weights(&i, &problem);
     xt_options options = {.weights_name = named ? "known" : NULL, .accept = xt_form_type(answer)};
+    xt_problem_make(&problem, what, xn_test_seed() + (uint64_t)form);
+    if (named)
+        register_weights(&problem);
     xt_encode(&problem, form, &options, &message);
     snprintf(name, sizeof name, "%s to %s%s", xt_form_type(form), xt_form_type(answer),
              named ? ", named weights" : "");
     action a = conv_action(name, &problem, answer, &message);
-    fail_each(&i, &a);
-    xt_instance_stop(&i);
-    xn_mem_set_hook(NULL, NULL);
+    run_once(&a, MOST_ALLOCATIONS, false);
+    fail_each(&a);
     xt_message_free(&message);
     xt_problem_free(&problem);
 }
+
+/* Form of the request, form of the answer, weights by name or inline: the loop's index. */
+START_TEST(conv_survives_every_failed_allocation) {
+    start("", 0);
+    fail_each_conv(&affine, (xt_form)(_i % XT_FORMS), (xt_form)(_i / XT_FORMS % XT_FORMS),
+                   _i / (XT_FORMS * XT_FORMS));
+    stop();
+}
 END_TEST
 
-/* Packed bits with spare ones, which are copied, in form raw. */
-START_TEST(raw_bits_survive) {
+/* Packed bits with spare ones, which are copied, in form raw; an answer that needs no run. */
+START_TEST(raw_bits_and_recalled_answers_survive) {
     xt_case bits = affine;
     bits.datatype = bits.output_datatype = "BITS";
     bits.scaling = "alpha";
-    xt_instance i;
-    xn_error error;
-    xt_problem problem;
-    xt_message message;
-    xn_mem_set_hook(xt_fault_hook, &fault);
-    ck_assert_msg(start(&i, &error) == XN_OK, "%s", error.message);
-    xt_problem_make(&problem, &bits, xn_test_seed());
-    register_weights(&i, &problem);
-    xt_encode(&problem, XT_RAW, &(xt_options){.weights_name = "known"}, &message);
-    action a = conv_action("raw bits", &problem, XT_RAW, &message);
-    fail_each(&i, &a);
-    xt_instance_stop(&i);
-    xn_mem_set_hook(NULL, NULL);
-    xt_message_free(&message);
-    xt_problem_free(&problem);
+    start("", _i ? 1 << 20 : 0);
+    if (_i)
+        fail_each_conv(&affine, XT_OIP, XT_OIP, true);
+    else
+        fail_each_conv(&bits, XT_RAW, XT_RAW, true);
+    stop();
 }
 END_TEST
 
 /* A problem that the server has not seen: new weights, a new geometry and so a new plan each time,
  * where the loop above mostly meets caches. With a cache of answers too, which they all go into. */
 START_TEST(new_problems_survive) {
-    xt_instance i;
-    xn_error error;
-    xn_mem_set_hook(xt_fault_hook, &fault);
-    ck_assert_msg(start_with(&i, "", _i ? 1 << 20 : 0, &error) == XN_OK, "%s", error.message);
+    start("", _i ? 1 << 20 : 0);
     long n = 0, failed = 1;
     for (int round = 0; failed && n < MOST_ALLOCATIONS; round++, n++) {
         xt_problem problem;
@@ -210,48 +209,23 @@ START_TEST(new_problems_survive) {
         xt_problem_make(&problem, &what, xn_test_seed() + (uint64_t)round);
         xt_encode(&problem, XT_OIP, &(xt_options){0}, &message);
         action a = conv_action("a new problem", &problem, XT_OIP, &message);
-        failed = run_once(&i, &a, n, false);
+        failed = run_once(&a, n, false);
         xt_message_free(&message);
         xt_problem_free(&problem);
     }
     ck_assert_msg(n > 5 && n < MOST_ALLOCATIONS, "%ld allocations", n);
-    xn_metrics *metrics = xn_engine_metrics(i.service.engine);
+    xn_metrics *metrics = xn_engine_metrics(server.service.engine);
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_RESPONSE_CACHE_ENTRIES) > 0, _i);
-    xt_instance_stop(&i);
-    xn_mem_set_hook(NULL, NULL);
-}
-END_TEST
-
-/* Answers that need no run. */
-START_TEST(recalled_answers_survive) {
-    xt_instance i;
-    xn_error error;
-    xt_problem problem;
-    xt_message message;
-    xn_mem_set_hook(xt_fault_hook, &fault);
-    ck_assert_msg(start_with(&i, "", 1 << 20, &error) == XN_OK, "%s", error.message);
-    xt_problem_make(&problem, &affine, xn_test_seed());
-    register_weights(&i, &problem);
-    xt_encode(&problem, XT_OIP, &(xt_options){.weights_name = "known"}, &message);
-    action a = conv_action("a hit", &problem, XT_OIP, &message);
-    run_once(&i, &a, MOST_ALLOCATIONS, false);
-    fail_each(&i, &a);
-    xt_instance_stop(&i);
-    xn_mem_set_hook(NULL, NULL);
-    xt_message_free(&message);
-    xt_problem_free(&problem);
+    stop();
 }
 END_TEST
 
 START_TEST(weights_and_documents_survive) {
-    xt_instance i;
-    xn_error error;
     xt_problem problem;
     xt_message messages[XT_FORMS];
-    xn_mem_set_hook(xt_fault_hook, &fault);
-    ck_assert_msg(start(&i, &error) == XN_OK, "%s", error.message);
+    start("", 0);
     xt_problem_make(&problem, &affine, xn_test_seed());
-    register_weights(&i, &problem);
+    register_weights(&problem);
     for (int form = 0; form < XT_FORMS; form++) {
         xt_encode_weights(&problem, (xt_form)form, &messages[form]);
         action put = {.name = xt_form_type((xt_form)form),
@@ -261,7 +235,7 @@ START_TEST(weights_and_documents_survive) {
                       .body = messages[form].body.data,
                       .length = messages[form].body.length,
                       .expected = 200};
-        fail_each(&i, &put);
+        fail_each(&put);
         xt_message_free(&messages[form]);
     }
     static const action gets[] = {
@@ -277,9 +251,8 @@ START_TEST(weights_and_documents_survive) {
          400, NULL, XT_JSON},
     };
     for (size_t g = 0; g < sizeof gets / sizeof *gets; g++)
-        fail_each(&i, &gets[g]);
-    xt_instance_stop(&i);
-    xn_mem_set_hook(NULL, NULL);
+        fail_each(&gets[g]);
+    stop();
     xt_problem_free(&problem);
 }
 END_TEST
@@ -296,7 +269,7 @@ static action infer_action(const char *name, const xt_buffer *body, const char *
                     .expected = 200};
 }
 
-static void fail_each_infer(const xt_instance *i, const xt_net *net) {
+static void fail_each_infer(const xt_net *net) {
     static const char *const codings[] = {"", "Accept-Encoding: gzip\r\n"};
     xn_rng rng = {xn_test_seed()};
     void *images = xt_net_images(net, &rng, 2);
@@ -310,13 +283,13 @@ static void fail_each_infer(const xt_instance *i, const xt_net *net) {
             snprintf(headers, sizeof headers, "%sInference-Header-Content-Length: %zu\r\n",
                      codings[c], how.header_length);
             action a = infer_action(c ? "coded answers" : "inference", &body, headers);
-            fail_each(i, &a);
+            fail_each(&a);
             xt_buffer_free(&body);
         }
     free(images);
 }
 
-static void fail_each_coded(const xt_instance *i, const xt_net *net) {
+static void fail_each_coded(const xt_net *net) {
     xn_rng rng = {xn_test_seed()};
     void *images = xt_net_images(net, &rng, 2);
     xt_infer how = {.in = XT_IN_JSON};
@@ -326,7 +299,7 @@ static void fail_each_coded(const xt_instance *i, const xt_net *net) {
     ck_assert(xn_coding_encode(XN_CODING_GZIP, body.data, body.length, coded.data, body.length,
                                &coded.length));
     action a = infer_action("a coded request", &coded, "Content-Encoding: gzip\r\n");
-    fail_each(i, &a);
+    fail_each(&a);
     xt_buffer_free(&coded);
     xt_buffer_free(&body);
     free(images);
@@ -347,19 +320,15 @@ START_TEST(models_survive) {
     };
     char repository[200];
     xt_net net;
-    xt_instance i;
-    xn_error error;
     xt_folder_make(repository, sizeof repository);
     xt_net_make(&net, XT_NET_BYTES, xn_test_seed());
     xt_net_write(&net, repository, "net");
-    xn_mem_set_hook(xt_fault_hook, &fault);
-    ck_assert_msg(start_with(&i, repository, 0, &error) == XN_OK, "%s", error.message);
+    start(repository, 0);
     for (size_t a = 0; a < sizeof actions / sizeof *actions; a++)
-        fail_each(&i, &actions[a]);
-    fail_each_infer(&i, &net);
-    fail_each_coded(&i, &net);
-    xt_instance_stop(&i);
-    xn_mem_set_hook(NULL, NULL);
+        fail_each(&actions[a]);
+    fail_each_infer(&net);
+    fail_each_coded(&net);
+    stop();
     xt_net_free(&net);
     xt_folder_remove(repository);
 }
@@ -371,19 +340,18 @@ START_TEST(start_up_survives_every_failed_allocation) {
     xn_mem_set_hook(xt_fault_hook, &fault);
     long n = 0, failed = 1;
     for (; failed && n < MOST_ALLOCATIONS; n++) {
-        xt_instance i;
         xn_error error = {0};
         xt_fault_arm(&fault, n, false);
-        xn_status status = start(&i, &error);
+        xn_status status = try_start("", 0, &error);
         failed = xt_fault_disarm(&fault);
         ck_assert_msg(status == XN_OK || (failed && error.status == status && error.message[0]),
                       "allocation %ld failed: status %s, message '%s'", n, xn_status_name(status),
                       error.message);
         if (status == XN_OK) { /* whatever it lacks, it serves */
-            char *live = xt_get(&i.address, "/v2/health/live");
+            char *live = xt_get(&server.address, "/v2/health/live");
             free(live);
         }
-        xt_instance_stop(&i);
+        xt_instance_stop(&server);
     }
     ck_assert_msg(n > 10 && n < MOST_ALLOCATIONS, "%ld allocations", n);
     xn_mem_set_hook(NULL, NULL);
@@ -395,9 +363,8 @@ XN_SUITE(fault_server) {
     TCase *t = tcase_create("fault");
     tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, conv_survives_every_failed_allocation, 0, 2 * XT_FORMS * XT_FORMS);
-    tcase_add_test(t, raw_bits_survive);
+    tcase_add_loop_test(t, raw_bits_and_recalled_answers_survive, 0, 2);
     tcase_add_loop_test(t, new_problems_survive, 0, 2);
-    tcase_add_test(t, recalled_answers_survive);
     tcase_add_test(t, weights_and_documents_survive);
     tcase_add_test(t, models_survive);
     tcase_add_test(t, start_up_survives_every_failed_allocation);

@@ -15,34 +15,43 @@ static xn_store_limits wide(void) {
     return (xn_store_limits){100, 1 << 20, 1 << 20};
 }
 
-static xn_store *store_new(const xn_store_limits *limits) {
+/* The store of a test, and what the last call of a thread said. */
+static xn_store *store;
+static _Thread_local xn_error error;
+static _Thread_local bool created;
+
+static void open_store(const xn_store_limits *limits) {
     const char *ids[2] = {"cuda:0", "cpu"};
     fake_reset();
     ck_assert_int_eq(xn_metrics_create(ids, 2, "test", "cuda", &metrics, NULL), XN_OK);
     ck_assert_int_eq(fake_gpu.device_open(0, &gpu, NULL), XN_OK);
     ck_assert_int_eq(fake_cpu.device_open(0, &cpu, NULL), XN_OK);
     const xn_store_device devices[2] = {{&fake_gpu, gpu}, {&fake_cpu, cpu}};
-    xn_store *store = NULL;
     ck_assert_int_eq(xn_store_create(devices, 2, limits, metrics, &store, NULL), XN_OK);
     empty_cache = xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES);
-    return store;
 }
 
-static xn_store *store_wide(void) {
-    const xn_store_limits limits = wide();
-    return store_new(&limits);
-}
-
-static int64_t cached_bytes(void) {
-    return xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES) - empty_cache;
-}
-
-static void store_end(xn_store *store) {
+static void close_store(void) {
     xn_store_free(store);
     fake_gpu.device_close(gpu);
     fake_cpu.device_close(cpu);
     xn_metrics_free(metrics);
     fake_expect_all_freed();
+}
+
+static void begin(void) {
+    const xn_store_limits limits = wide();
+    open_store(&limits);
+}
+
+/* With other limits, and empty again. */
+static void reopen(const xn_store_limits *limits) {
+    close_store();
+    open_store(limits);
+}
+
+static int64_t cached_bytes(void) {
+    return xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES) - empty_cache;
 }
 
 /* [count, 1, 1, 1] and [count] of fp32. */
@@ -55,35 +64,30 @@ static xn_tensor vector_of(const float *values, int64_t count) {
     return (xn_tensor){XN_FP32, {1, {count}}, count, (size_t)count * sizeof *values, values};
 }
 
-static xn_status put(xn_store *store, const char *name, float value, bool *created,
-                     xn_error *error) {
+static xn_status put(const char *name, float value) {
     xn_tensor tensor = weights_of(&value, 1);
-    return xn_store_put(store, name, &tensor, NULL, NULL, created, NULL, error);
+    return xn_store_put(store, name, &tensor, NULL, NULL, &created, NULL, &error);
 }
 
-static xn_asset *intern(xn_store *store, const xn_tensor *weights, const xn_tensor *scale,
-                        const xn_tensor *bias) {
+static xn_asset *intern(const xn_tensor *weights, const xn_tensor *scale, const xn_tensor *bias) {
     xn_asset *asset = NULL;
-    xn_error error = {0};
-    xn_status status = xn_store_intern(store, NULL, weights, scale, bias, &asset, &error);
-    ck_assert_msg(status == XN_OK, "%s", error.message);
+    xn_error why = {0};
+    xn_status status = xn_store_intern(store, NULL, weights, scale, bias, &asset, &why);
+    ck_assert_msg(status == XN_OK, "%s", why.message);
     return asset;
 }
 
 START_TEST(names) {
-    xn_store *store = store_wide();
-    xn_error error = {0};
     xn_asset *old = NULL, *fresh = NULL;
-    bool created = false;
     ck_assert_int_eq(xn_store_get(store, "edge", &old, &error), XN_ERR_NOT_FOUND);
     ck_assert_str_eq(error.field, "weights");
     ck_assert_ptr_nonnull(strstr(error.message, "edge"));
-    ck_assert_int_eq(put(store, "edge", 2, &created, &error), XN_OK);
+    ck_assert_int_eq(put("edge", 2), XN_OK);
     ck_assert(created);
     ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 1); /* before anybody asks */
     ck_assert_int_eq(fake[FAKE_CPU].live_prepared, 1);
     ck_assert_int_eq(xn_store_get(store, "edge", &old, &error), XN_OK);
-    ck_assert_int_eq(put(store, "edge", 3, &created, &error), XN_OK);
+    ck_assert_int_eq(put("edge", 3), XN_OK);
     ck_assert(!created);
     ck_assert_int_eq(xn_store_get(store, "edge", &fresh, &error), XN_OK);
     ck_assert(xn_asset_weights(old)->real[0] == 2.0f); /* still whole */
@@ -102,18 +106,14 @@ START_TEST(names) {
     char longest[140];
     memset(longest, 'n', sizeof longest);
     longest[129] = '\0';
-    ck_assert_int_eq(put(store, longest, 1, &created, &error), XN_ERR_MALFORMED);
+    ck_assert_int_eq(put(longest, 1), XN_ERR_MALFORMED);
     longest[128] = '\0';
-    ck_assert_int_eq(put(store, longest, 1, &created, &error), XN_OK);
-    ck_assert_int_eq(put(store, "", 1, &created, &error), XN_ERR_MALFORMED);
-    store_end(store);
+    ck_assert_int_eq(put(longest, 1), XN_OK);
+    ck_assert_int_eq(put("", 1), XN_ERR_MALFORMED);
 }
 END_TEST
 
 START_TEST(listing) {
-    xn_store *store = store_wide();
-    xn_error error = {0};
-    bool created;
     xn_store_item *items = NULL, item;
     size_t count = 99;
     ck_assert_int_eq(xn_store_list(store, &items, &count, &error), XN_OK);
@@ -130,7 +130,7 @@ START_TEST(listing) {
             ck_assert_int_eq(xn_store_delete(store, name, NULL), in[i] ? XN_OK : XN_ERR_NOT_FOUND);
             in[i] = false;
         } else {
-            ck_assert_int_eq(put(store, name, (float)i, &created, NULL), XN_OK);
+            ck_assert_int_eq(put(name, (float)i), XN_OK);
             ck_assert_int_eq(created, !in[i]);
             in[i] = true;
         }
@@ -164,14 +164,11 @@ START_TEST(listing) {
     ck_assert_int_eq(item.datatype, XN_FP32);
     ck_assert_int_eq(item.requests, 5);
     ck_assert_int_eq(xn_store_item_get(store, "none", &item, &error), XN_ERR_NOT_FOUND);
-    store_end(store);
 }
 END_TEST
 
 /* What a put tells of the name is what it did, not what another made of it since. */
 START_TEST(put_describes_what_it_registered) {
-    xn_store *store = store_wide();
-    bool created = false;
     const float values[2] = {1, -1}, other[3] = {3, 4, 5};
     xn_tensor tensor = weights_of(values, 2), replacement = weights_of(other, 3);
     xn_store_item first, second;
@@ -185,53 +182,43 @@ START_TEST(put_describes_what_it_registered) {
     ck_assert_str_eq(first.name, "w");
     ck_assert(first.dims[0] == 2 && first.has_bias && !first.has_scale && !first.requests);
     ck_assert(second.dims[0] == 3 && !second.has_bias && second.hash != first.hash);
-    store_end(store);
 }
 END_TEST
 
 START_TEST(limits_of_names) {
     xn_store_limits limits = wide();
-    xn_store *store = store_new(&limits);
-    xn_error error = {0};
-    bool created = false;
-    ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
+    ck_assert_int_eq(put("a", 1), XN_OK);
     int64_t one = xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_BYTES);
-    store_end(store);
 
     limits = (xn_store_limits){2, 100 * one, 0};
-    store = store_new(&limits);
-    ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
-    ck_assert_int_eq(put(store, "b", 1, &created, &error), XN_OK);
+    reopen(&limits);
+    ck_assert_int_eq(put("a", 1), XN_OK);
+    ck_assert_int_eq(put("b", 1), XN_OK);
     int prepares = fake[FAKE_GPU].prepares;
-    ck_assert_int_eq(put(store, "c", 1, &created, &error), XN_ERR_LIMIT);
+    ck_assert_int_eq(put("c", 1), XN_ERR_LIMIT);
     ck_assert_str_eq(error.limit, "max-weights");
-    ck_assert_int_eq(fake[FAKE_GPU].prepares, prepares);           /* refused before the devices */
-    ck_assert_int_eq(put(store, "b", 2, &created, &error), XN_OK); /* replacing is no new name */
-    store_end(store);
+    ck_assert_int_eq(fake[FAKE_GPU].prepares, prepares); /* refused before the devices */
+    ck_assert_int_eq(put("b", 2), XN_OK);                /* replacing is no new name */
 
     /* The heap may give equal entries blocks of unequal size: room for two and a half. */
     limits = (xn_store_limits){100, 2 * one + one / 2, 0};
-    store = store_new(&limits);
-    ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
-    ck_assert_int_eq(put(store, "b", 1, &created, &error), XN_OK);
-    ck_assert_int_eq(put(store, "c", 1, &created, &error), XN_ERR_LIMIT);
+    reopen(&limits);
+    ck_assert_int_eq(put("a", 1), XN_OK);
+    ck_assert_int_eq(put("b", 1), XN_OK);
+    ck_assert_int_eq(put("c", 1), XN_ERR_LIMIT);
     ck_assert_str_eq(error.limit, "max-weights-bytes");
-    ck_assert_int_eq(put(store, "b", 2, &created, &error), XN_OK);
+    ck_assert_int_eq(put("b", 2), XN_OK);
     ck_assert_int_eq(xn_store_delete(store, "a", &error), XN_OK);
-    ck_assert_int_eq(put(store, "c", 1, &created, &error), XN_OK);
-    store_end(store);
+    ck_assert_int_eq(put("c", 1), XN_OK);
 }
 END_TEST
 
 START_TEST(failed_put_changes_nothing) {
-    xn_store *store = store_wide();
-    xn_error error = {0};
-    bool created = false;
     xn_asset *asset = NULL;
-    ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
+    ck_assert_int_eq(put("a", 1), XN_OK);
     fake[FAKE_CPU].prepare_failure = XN_ERR_DEVICE_MEMORY;
-    ck_assert_int_eq(put(store, "a", 2, &created, &error), XN_ERR_DEVICE_MEMORY);
-    ck_assert_int_eq(put(store, "b", 2, &created, &error), XN_ERR_DEVICE_MEMORY);
+    ck_assert_int_eq(put("a", 2), XN_ERR_DEVICE_MEMORY);
+    ck_assert_int_eq(put("b", 2), XN_ERR_DEVICE_MEMORY);
     ck_assert_int_eq(xn_store_get(store, "b", &asset, &error), XN_ERR_NOT_FOUND);
     ck_assert_int_eq(xn_store_get(store, "a", &asset, &error), XN_OK);
     ck_assert(xn_asset_weights(asset)->real[0] == 1.0f);
@@ -241,7 +228,6 @@ START_TEST(failed_put_changes_nothing) {
     ck_assert_int_eq(xn_store_put(store, "c", &wrong, NULL, NULL, &created, NULL, &error),
                      XN_ERR_GEOMETRY);
     ck_assert_str_eq(error.field, "weights.shape");
-    store_end(store);
 }
 END_TEST
 
@@ -249,23 +235,19 @@ END_TEST
 
 /* Weights that somebody registers are worth more than those that were only recognised. */
 START_TEST(recognised_weights_make_room) {
-    xn_store *store = store_wide();
     const float value = 3;
-    bool created;
     xn_tensor tensor = weights_of(&value, 1);
-    xn_asset_release(intern(store, &tensor, NULL, NULL));
+    xn_asset_release(intern(&tensor, NULL, NULL));
     ck_assert_int_gt(cached_bytes(), 0);
     fake[FAKE_GPU].prepare_short = 1;
-    ck_assert_int_eq(put(store, "w", 2, &created, NULL), XN_OK);
+    ck_assert_int_eq(put("w", 2), XN_OK);
     ck_assert_int_eq(cached_bytes(), 0);
     fake[FAKE_GPU].prepare_short = 2;
-    ck_assert_int_eq(put(store, "x", 2, &created, NULL), XN_ERR_DEVICE_MEMORY);
-    store_end(store);
+    ck_assert_int_eq(put("x", 2), XN_ERR_DEVICE_MEMORY);
 }
 END_TEST
 
 START_TEST(equal_contents_are_one_asset) {
-    xn_store *store = store_wide();
     const float values[3] = {1, -2, 3}, copy[3] = {1, -2, 3}, other[3] = {1, -2, -3};
     const float extra[3] = {1, 1, 1};
     xn_tensor tensor = weights_of(values, 3), same = weights_of(copy, 3);
@@ -276,10 +258,9 @@ START_TEST(equal_contents_are_one_asset) {
     bytes.shape = (xn_shape){4, {12, 1, 1, 1}};
     bytes.elements = 12;
     xn_asset *assets[7] = {
-        intern(store, &tensor, NULL, NULL),  intern(store, &same, NULL, NULL),
-        intern(store, &differs, NULL, NULL), intern(store, &row, NULL, NULL),
-        intern(store, &bytes, NULL, NULL),   intern(store, &same, &vector, NULL),
-        intern(store, &same, NULL, &vector),
+        intern(&tensor, NULL, NULL),  intern(&same, NULL, NULL),  intern(&differs, NULL, NULL),
+        intern(&row, NULL, NULL),     intern(&bytes, NULL, NULL), intern(&same, &vector, NULL),
+        intern(&same, NULL, &vector),
     };
     ck_assert_ptr_eq(assets[0], assets[1]);
     for (int i = 1; i < 7; i++)
@@ -300,19 +281,15 @@ START_TEST(equal_contents_are_one_asset) {
     xn_store_trim(store);
     ck_assert_int_eq(cached_bytes(), 0);
     ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 0);
-    store_end(store);
 }
 END_TEST
 
 START_TEST(other_scale_for_named_weights) {
-    xn_store *store = store_wide();
-    bool created;
     const float values[2] = {1, -2}, scale[2] = {3, 4}, bias[2] = {5, 6};
     xn_tensor tensor = weights_of(values, 2), factor = vector_of(scale, 2),
               offset = vector_of(bias, 2), wrong = vector_of(bias, 1);
     ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, &offset, &created, NULL, NULL), XN_OK);
     xn_asset *base = NULL, *first = NULL, *second = NULL, *plain = NULL;
-    xn_error error = {0};
     ck_assert_int_eq(xn_store_get(store, "w", &base, NULL), XN_OK);
     ck_assert_int_eq(xn_store_intern(store, base, NULL, &factor, NULL, &first, &error), XN_OK);
     ck_assert_int_eq(xn_store_intern(store, base, NULL, &factor, NULL, &second, &error), XN_OK);
@@ -320,7 +297,7 @@ START_TEST(other_scale_for_named_weights) {
     const xn_weights *made = xn_asset_weights(first);
     ck_assert(!memcmp(made->real, values, sizeof values) && made->scale[1] == 4.0f);
     ck_assert(made->bias && !memcmp(made->bias, bias, sizeof bias)); /* the base's own */
-    plain = intern(store, &tensor, &factor, NULL); /* the same by value, but not by request */
+    plain = intern(&tensor, &factor, NULL); /* the same by value, but not by request */
     ck_assert_ptr_ne(plain, first);
     ck_assert_int_eq(xn_store_intern(store, base, NULL, &wrong, NULL, &second, &error),
                      XN_ERR_GEOMETRY);
@@ -329,20 +306,17 @@ START_TEST(other_scale_for_named_weights) {
     xn_asset_release(first);
     xn_asset_release(first);
     xn_asset_release(base);
-    store_end(store);
 }
 END_TEST
 
 /* What a request does not give comes from the registered weights: all 16 combinations. */
 START_TEST(scale_and_bias_from_either_side) {
-    xn_store *store = store_wide();
     const float value[1] = {2}, first[2] = {3, 4}, second[2] = {5, 6};
     const xn_tensor tensor = weights_of(value, 1);
     for (int i = 0; i < 16; i++) {
         const bool has[2] = {i & 1, i & 2}, gives[2] = {i & 4, i & 8};
         xn_tensor own[2], asked[2];
         xn_asset *base, *made;
-        bool created;
         for (int k = 0; k < 2; k++) {
             own[k] = vector_of(&first[k], 1);
             asked[k] = vector_of(&second[k], 1);
@@ -362,7 +336,6 @@ START_TEST(scale_and_bias_from_either_side) {
         xn_asset_release(made);
         xn_asset_release(base);
     }
-    store_end(store);
 }
 END_TEST
 
@@ -370,16 +343,13 @@ END_TEST
  * weights. */
 START_TEST(one_scale_for_many_named_weights) {
     enum { NAMES = 3 };
-    xn_store *store = store_wide();
     const char *const takers[NAMES] = {"a", "b", "a"};
     const float scale[1] = {3};
     xn_tensor factor = vector_of(scale, 1);
     xn_asset *made[NAMES];
     for (int i = 0; i < NAMES; i++) {
-        bool created;
         xn_asset *base;
-        xn_error error;
-        ck_assert_int_eq(put(store, takers[i], (float)(i + 1), &created, NULL), XN_OK);
+        ck_assert_int_eq(put(takers[i], (float)(i + 1)), XN_OK);
         ck_assert_int_eq(xn_store_get(store, takers[i], &base, NULL), XN_OK);
         ck_assert_int_eq(xn_store_intern(store, base, NULL, &factor, NULL, &made[i], &error),
                          XN_OK);
@@ -389,90 +359,79 @@ START_TEST(one_scale_for_many_named_weights) {
         ck_assert_float_eq(xn_asset_weights(made[i])->real[0], (float)(i + 1));
         xn_asset_release(made[i]);
     }
-    store_end(store);
 }
 END_TEST
 
 START_TEST(cache_is_bounded_and_forgets_the_least_used) {
     xn_store_limits limits = wide();
-    xn_store *store = store_new(&limits);
     float value = 0;
     xn_tensor tensor = weights_of(&value, 1);
-    xn_asset_release(intern(store, &tensor, NULL, NULL));
+    xn_asset_release(intern(&tensor, NULL, NULL));
     int64_t one = cached_bytes();
     ck_assert_int_gt(one, (int64_t)sizeof value);
-    store_end(store);
 
     limits.cache_bytes = 8192;
-    store = store_new(&limits);
-    store_end(store);
+    reopen(&limits);
     limits.cache_bytes = empty_cache + 3 * one + one / 2;
-    store = store_new(&limits);
+    reopen(&limits);
     xn_asset *held[4];
     for (int i = 0; i < 4; i++) {
         value = (float)i;
-        held[i] = intern(store, &tensor, NULL, NULL);
+        held[i] = intern(&tensor, NULL, NULL);
         value = 0; /* 0 is used again each time, so it stays */
-        xn_asset *again = intern(store, &tensor, NULL, NULL);
+        xn_asset *again = intern(&tensor, NULL, NULL);
         ck_assert_ptr_eq(again, held[0]);
         xn_asset_release(again);
     }
     const int64_t three = cached_bytes();
     ck_assert(three > 3 * one - one / 4 && three < 3 * one + one / 4); /* the heap rounds */
     value = 1; /* the least recently used: made anew, while the old one is still held */
-    xn_asset *again = intern(store, &tensor, NULL, NULL);
+    xn_asset *again = intern(&tensor, NULL, NULL);
     ck_assert_ptr_ne(again, held[1]);
     ck_assert(xn_asset_weights(held[1])->real[0] == 1.0f);
     xn_asset_release(again);
     value = 3;
-    again = intern(store, &tensor, NULL, NULL);
+    again = intern(&tensor, NULL, NULL);
     ck_assert_ptr_eq(again, held[3]);
     xn_asset_release(again);
     /* What is larger than the whole cache is served without it, and evicts nothing. */
     static float large[4096];
     xn_tensor giant = weights_of(large, 4096);
     int64_t before = cached_bytes();
-    again = intern(store, &giant, NULL, NULL);
+    again = intern(&giant, NULL, NULL);
     ck_assert_int_eq(xn_asset_weights(again)->out_channels, 4096);
     ck_assert_int_eq(cached_bytes(), before);
     xn_asset_release(again);
     for (int i = 0; i < 4; i++)
         xn_asset_release(held[i]);
-    store_end(store);
 
     limits.cache_bytes = 0; /* no cache at all */
-    store = store_new(&limits);
+    reopen(&limits);
     value = 7;
-    again = intern(store, &tensor, NULL, NULL);
+    again = intern(&tensor, NULL, NULL);
     ck_assert(xn_asset_weights(again)->real[0] == 7.0f);
     xn_asset_release(again);
-    store_end(store);
 }
 END_TEST
 
 START_TEST(wrong_inline_weights) {
-    xn_store *store = store_wide();
     float value = 1;
     xn_tensor wrong = vector_of(&value, 1);
     for (int i = 0; i < 2; i++) { /* a failure is not remembered as an asset */
         xn_asset *asset = NULL;
-        xn_error error = {0};
         ck_assert_int_eq(xn_store_intern(store, NULL, &wrong, NULL, NULL, &asset, &error),
                          XN_ERR_GEOMETRY);
         ck_assert_ptr_null(asset);
         ck_assert_str_eq(error.field, "weights.shape");
     }
     ck_assert_int_eq(cached_bytes(), 0);
-    store_end(store);
 }
 END_TEST
 
 /* What the store shows as the hash of weights that are put. */
-static uint64_t shown_hash(xn_store *store, const xn_tensor *weights, const xn_tensor *scale,
+static uint64_t shown_hash(const xn_tensor *weights, const xn_tensor *scale,
                            const xn_tensor *bias) {
     xn_store_item put = {0}, got = {0};
-    xn_error error = {0};
-    bool created;
     xn_status status = xn_store_put(store, "shown", weights, scale, bias, &created, &put, &error);
     ck_assert_msg(status == XN_OK, "%s", error.message);
     ck_assert_int_eq(xn_store_item_get(store, "shown", &got, &error), XN_OK);
@@ -506,12 +465,10 @@ START_TEST(shown_hash_is_of_the_values) {
         {&tensor, &channel, &other}, {&tensor, &other, &channel}};
     uint64_t hashes[2][VARIANTS];
     for (int round = 0; round < 2; round++) {
-        xn_store_limits limits = wide();
-        xn_store *store = store_new(&limits);
+        const xn_store_limits limits = wide();
+        reopen(&limits);
         for (int i = 0; i < VARIANTS; i++)
-            hashes[round][i] =
-                shown_hash(store, variants[i].weights, variants[i].scale, variants[i].bias);
-        store_end(store);
+            hashes[round][i] = shown_hash(variants[i].weights, variants[i].scale, variants[i].bias);
     }
     for (int i = 0; i < VARIANTS; i++)
         for (int j = 0; j < VARIANTS; j++) {
@@ -526,23 +483,19 @@ START_TEST(shown_hash_sees_every_bit) {
     enum { COUNT = 37 };
     float values[COUNT] = {0};
     const xn_tensor tensor = {XN_FP32, {4, {1, COUNT, 1, 1}}, COUNT, sizeof values, values};
-    xn_store *store = store_wide();
-    uint64_t base = shown_hash(store, &tensor, NULL, NULL);
+    uint64_t base = shown_hash(&tensor, NULL, NULL);
     for (int i = 0; i < COUNT * 32; i++) {
         uint32_t flipped = 1u << i % 32;
         memcpy(&values[i / 32], &flipped, sizeof flipped);
-        ck_assert_msg(shown_hash(store, &tensor, NULL, NULL) != base, "value %d bit %d", i / 32,
-                      i % 32);
+        ck_assert_msg(shown_hash(&tensor, NULL, NULL) != base, "value %d bit %d", i / 32, i % 32);
         values[i / 32] = 0;
     }
-    store_end(store);
 }
 END_TEST
 
 /* ---- threads ---- */
 
 typedef struct interner {
-    xn_store *store;
     pthread_t thread;
     pthread_barrier_t *start;
     xn_asset *asset;
@@ -554,20 +507,19 @@ static void *interner_main(void *argument) {
     static float values[20000];
     xn_tensor tensor = weights_of(values, 20000);
     pthread_barrier_wait(self->start);
-    self->asset = intern(self->store, &tensor, NULL, NULL);
+    self->asset = intern(&tensor, NULL, NULL);
     ck_assert_int_eq(xn_asset_prepared(self->asset, 0, &self->prepared, NULL), XN_OK);
     return NULL;
 }
 
 START_TEST(concurrent_intern_prepares_once) {
     enum { N = 6 };
-    xn_store *store = store_wide();
     interner threads[N];
     pthread_barrier_t start;
     pthread_barrier_init(&start, NULL, N);
     fake[FAKE_GPU].prepare_gated = true;
     for (int i = 0; i < N; i++) {
-        threads[i] = (interner){.store = store, .start = &start};
+        threads[i] = (interner){.start = &start};
         ck_assert_int_eq(pthread_create(&threads[i].thread, NULL, interner_main, &threads[i]), 0);
     }
     while (sem_wait(&fake[FAKE_GPU].prepare_entered)) /* one is at it, the others wait */
@@ -581,25 +533,22 @@ START_TEST(concurrent_intern_prepares_once) {
     ck_assert_int_eq(fake[FAKE_GPU].prepares, 1);
     for (int i = 0; i < N; i++)
         xn_asset_release(threads[i].asset);
-    store_end(store);
 }
 END_TEST
 
 typedef struct mixer {
-    xn_store *store;
     uint64_t seed;
     pthread_t thread;
 } mixer;
 
-static void mix_named(xn_store *store, xn_rng *rng) {
+static void mix_named(xn_rng *rng) {
     char name[16];
-    bool created;
     xn_asset *asset = NULL;
     int which = (int)xn_rng_below(rng, 4);
     snprintf(name, sizeof name, "n%d", which);
     switch (xn_rng_below(rng, 4)) {
     case 0:
-        ck_assert_int_eq(put(store, name, (float)which, &created, NULL), XN_OK);
+        ck_assert_int_eq(put(name, (float)which), XN_OK);
         break;
     case 1:
         if (xn_store_delete(store, name, NULL) != XN_OK)
@@ -618,12 +567,12 @@ static void *mixer_main(void *argument) {
     for (int i = 0; i < 1500; i++) {
         float value = (float)xn_rng_below(&rng, 12);
         xn_tensor tensor = weights_of(&value, 1);
-        xn_asset *asset = intern(self->store, &tensor, NULL, NULL);
+        xn_asset *asset = intern(&tensor, NULL, NULL);
         const xn_prepared *const *prepared = NULL;
         ck_assert(xn_asset_weights(asset)->real[0] == value);
         ck_assert_int_eq(xn_asset_prepared(asset, (int)xn_rng_below(&rng, 2), &prepared, NULL),
                          XN_OK);
-        mix_named(self->store, &rng);
+        mix_named(&rng);
         xn_asset_release(asset);
     }
     return NULL;
@@ -633,37 +582,33 @@ START_TEST(hammer) {
     enum { N = 6 };
     xn_store_limits limits = wide();
     limits.cache_bytes = 4096; /* a few assets: much comes and goes */
-    xn_store *store = store_new(&limits);
+    reopen(&limits);
     mixer threads[N];
     for (int i = 0; i < N; i++) {
-        threads[i] = (mixer){.store = store, .seed = xn_test_seed() + (uint64_t)i};
+        threads[i] = (mixer){.seed = xn_test_seed() + (uint64_t)i};
         ck_assert_int_eq(pthread_create(&threads[i].thread, NULL, mixer_main, &threads[i]), 0);
     }
     for (int i = 0; i < N; i++)
         pthread_join(threads[i].thread, NULL);
-    store_end(store);
 }
 END_TEST
 
 /* ---- lost devices ---- */
 
-static void count_lost(void *context, int device, const xn_error *error) {
+static void count_lost(void *context, int device, const xn_error *why) {
     ck_assert_int_eq(device, 0);
-    ck_assert_int_eq(error->status, XN_ERR_DEVICE_LOST);
+    ck_assert_int_eq(why->status, XN_ERR_DEVICE_LOST);
     (*(int *)context)++;
 }
 
 START_TEST(lost_device) {
-    xn_store *store = store_wide();
-    xn_error error = {0};
     int calls = 0;
-    bool created;
     xn_store_on_device_lost(store, count_lost, &calls);
     fake[FAKE_GPU].lost[0] = true;
-    ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_ERR_DEVICE_LOST);
+    ck_assert_int_eq(put("a", 1), XN_ERR_DEVICE_LOST);
     ck_assert_int_eq(calls, 1);
     int prepares = fake[FAKE_GPU].prepares;
-    ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
+    ck_assert_int_eq(put("a", 1), XN_OK);
     xn_asset *asset = NULL;
     const xn_prepared *const *prepared = NULL;
     ck_assert_int_eq(xn_store_get(store, "a", &asset, &error), XN_OK);
@@ -671,10 +616,9 @@ START_TEST(lost_device) {
     ck_assert_int_eq(xn_asset_prepared(asset, 1, &prepared, &error), XN_OK);
     ck_assert_int_eq(fake[FAKE_GPU].prepares, prepares); /* left alone */
     xn_store_device_lost(store, 1);
-    ck_assert_int_eq(put(store, "b", 1, &created, &error), XN_ERR_DEVICE_LOST);
+    ck_assert_int_eq(put("b", 1), XN_ERR_DEVICE_LOST);
     ck_assert_int_eq(calls, 1);
     xn_asset_release(asset);
-    store_end(store);
 }
 END_TEST
 
@@ -694,8 +638,6 @@ static xn_network *two_convolutions(bool pool) {
 }
 
 START_TEST(network_is_prepared_everywhere) {
-    xn_store *store = store_wide();
-    xn_error error = {0};
     xn_asset *asset = NULL;
     const xn_prepared *const *gpu_weights = NULL, *const *cpu_weights = NULL;
     xn_network *network = two_convolutions(false);
@@ -711,13 +653,10 @@ START_TEST(network_is_prepared_everywhere) {
             ck_assert(all[i] && all[i] != all[k]);
     ck_assert_int_eq(fake[FAKE_GPU].prepares, 2);
     xn_asset_release(asset);
-    store_end(store);
 }
 END_TEST
 
 START_TEST(network_that_a_device_refuses) {
-    xn_store *store = store_wide();
-    xn_error error = {0};
     xn_asset *asset = NULL;
     ck_assert_int_eq(xn_store_make_network(store, two_convolutions(true), &asset, &error),
                      XN_ERR_UNSUPPORTED);
@@ -728,17 +667,15 @@ START_TEST(network_that_a_device_refuses) {
                      XN_ERR_DEVICE_MEMORY);
     ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 0);
     ck_assert_ptr_null(asset);
-    store_end(store);
 }
 END_TEST
 
 /* The second of its weights does not fit until recognised ones have gone: all are made anew. */
 START_TEST(network_finds_room) {
-    xn_store *store = store_wide();
     const float value = 3;
     xn_tensor tensor = weights_of(&value, 1);
     xn_asset *asset = NULL;
-    xn_asset_release(intern(store, &tensor, NULL, NULL));
+    xn_asset_release(intern(&tensor, NULL, NULL));
     fake[FAKE_GPU].prepare_short_after = 1;
     fake[FAKE_GPU].prepare_short = 1;
     ck_assert_int_eq(xn_store_make_network(store, two_convolutions(false), &asset, NULL), XN_OK);
@@ -746,13 +683,10 @@ START_TEST(network_finds_room) {
     ck_assert_int_eq(fake[FAKE_GPU].prepares, 4);
     ck_assert_int_eq(cached_bytes(), 0);
     xn_asset_release(asset);
-    store_end(store);
 }
 END_TEST
 
 START_TEST(network_and_lost_devices) {
-    xn_store *store = store_wide();
-    xn_error error = {0};
     int calls = 0;
     xn_asset *asset = NULL;
     const xn_prepared *const *prepared = NULL;
@@ -768,7 +702,6 @@ START_TEST(network_and_lost_devices) {
     xn_store_device_lost(store, 1);
     ck_assert_int_eq(xn_store_make_network(store, two_convolutions(false), &asset, &error),
                      XN_ERR_DEVICE_LOST);
-    store_end(store);
 }
 END_TEST
 
@@ -777,25 +710,24 @@ END_TEST
 static atomic_int countdown;
 
 /* Everything a store does, once; the first failure ends it. */
-static xn_status tour(xn_store *store, xn_error *error) {
+static xn_status tour(xn_store *of, xn_error *why) {
     const float values[2] = {1, -2}, scale[2] = {3, 4};
     xn_tensor tensor = weights_of(values, 2), factor = vector_of(scale, 2);
     xn_asset *named = NULL, *made = NULL, *derived = NULL;
     xn_store_item *items = NULL;
     const xn_prepared *const *prepared;
     size_t count;
-    bool created;
-    xn_status status = xn_store_put(store, "w", &tensor, NULL, NULL, &created, NULL, error);
+    xn_status status = xn_store_put(of, "w", &tensor, NULL, NULL, &created, NULL, why);
     if (status == XN_OK)
-        status = xn_store_get(store, "w", &named, error);
+        status = xn_store_get(of, "w", &named, why);
     if (status == XN_OK)
-        status = xn_store_intern(store, NULL, &tensor, &factor, NULL, &made, error);
+        status = xn_store_intern(of, NULL, &tensor, &factor, NULL, &made, why);
     if (status == XN_OK)
-        status = xn_asset_prepared(made, 1, &prepared, error);
+        status = xn_asset_prepared(made, 1, &prepared, why);
     if (status == XN_OK)
-        status = xn_store_intern(store, named, NULL, &factor, NULL, &derived, error);
+        status = xn_store_intern(of, named, NULL, &factor, NULL, &derived, why);
     if (status == XN_OK)
-        status = xn_store_list(store, &items, &count, error);
+        status = xn_store_list(of, &items, &count, why);
     xn_mem_free(items);
     xn_asset_release(derived);
     xn_asset_release(made);
@@ -804,27 +736,27 @@ static xn_status tour(xn_store *store, xn_error *error) {
 }
 
 START_TEST(allocations_fail) {
+    const xn_store_limits limits = wide();
     for (int i = 0;; i++) {
-        xn_store_limits limits = wide();
-        xn_store *usual = store_new(&limits), *store = NULL;
+        xn_store *fresh = NULL;
+        xn_error why = {0};
+        reopen(&limits);
         const xn_store_device devices[2] = {{&fake_gpu, gpu}, {&fake_cpu, cpu}};
-        xn_error error = {0};
         atomic_store(&countdown, i);
         xn_mem_set_hook(xn_test_count_down, &countdown);
-        xn_status status = xn_store_create(devices, 2, &limits, metrics, &store, &error);
+        xn_status status = xn_store_create(devices, 2, &limits, metrics, &fresh, &why);
         if (status == XN_OK)
-            status = tour(store, &error);
+            status = tour(fresh, &why);
         xn_mem_set_hook(NULL, NULL);
-        if (store && status != XN_OK)
-            ck_assert_int_eq(tour(store, &error), XN_OK); /* whole again */
-        xn_store_free(store);
-        store_end(usual);
+        if (fresh && status != XN_OK)
+            ck_assert_int_eq(tour(fresh, &why), XN_OK); /* whole again */
+        xn_store_free(fresh);
         if (status == XN_OK) {
             ck_assert_int_gt(i, 15);
             return;
         }
         ck_assert_int_eq(status, XN_ERR_NO_MEMORY);
-        ck_assert_int_eq(error.status, XN_ERR_NO_MEMORY);
+        ck_assert_int_eq(why.status, XN_ERR_NO_MEMORY);
     }
 }
 END_TEST
@@ -833,6 +765,7 @@ XN_SUITE(store) {
     Suite *s = suite_create("store");
     TCase *t = tcase_create("store");
     tcase_set_timeout(t, 120);
+    tcase_add_checked_fixture(t, begin, close_store);
     tcase_add_test(t, names);
     tcase_add_test(t, listing);
     tcase_add_test(t, put_describes_what_it_registered);
