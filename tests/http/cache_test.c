@@ -38,32 +38,15 @@ static bool is_hit(const xt_response *response) {
 
 /* ---- convolutions ---- */
 
-static void put_named(const xt_problem *problem, const char *name) {
-    char target[64];
-    xt_message message;
-    xt_response response;
-    snprintf(target, sizeof target, "/weights/%s", name);
-    xt_encode_weights(problem, XT_OIP, &message);
-    xt_fetch(daemon_, "PUT", target, message.headers.data, message.body.data, message.body.length,
-             &response);
-    ck_assert_msg(response.status == 200 || response.status == 201, "%s", response.body);
-    xt_response_free(&response);
-    xt_message_free(&message);
-}
-
 /* Whether it was a hit; the answer must be right. */
 static bool convolve(const xt_problem *problem, xt_form form, xt_form answer_form,
                      const xt_options *given) {
     xt_options options = *given;
-    xt_conn conn;
-    xt_message message;
     xt_response response;
     xt_answer answer;
     char error[512] = "";
     options.accept = answer_form == XT_RAW ? NULL : xt_form_type(answer_form);
-    xt_encode(problem, form, &options, &message);
-    ck_assert(xt_connect(&conn, daemon_));
-    ck_assert_int_eq(xt_post(&conn, &message, &response), XT_GOT);
+    xt_conv(daemon_, problem, form, &options, &response);
     ck_assert_msg(xt_response_matches(&response, answer_form, problem, NULL, error, sizeof error),
                   "%s: %s", problem->what.name, error);
     ck_assert(xt_answer_read(&response, answer_form, &answer, error, sizeof error));
@@ -75,8 +58,6 @@ static bool convolve(const xt_problem *problem, xt_form form, xt_form answer_for
                   answer.timing_us[XT_QUEUE] == 0 && answer.timing_us[XT_COMPUTE] == 0);
     xt_answer_free(&answer);
     xt_response_free(&response);
-    xt_message_free(&message);
-    xt_disconnect(&conn);
     return hit;
 }
 
@@ -98,7 +79,7 @@ START_TEST(forms_share_answers) {
     xt_options options = {.weights_name = "shared"};
     bool first = true;
     xt_problem_make(&problem, &cases[_i], xn_test_seed() + (uint64_t)_i);
-    put_named(&problem, "shared");
+    xt_put_weights(daemon_, "shared", &problem, XT_OIP);
     for (int form = bits ? XT_OIP : XT_JSON; form <= XT_RAW; form++)
         for (int answer = XT_JSON; answer < XT_FORMS; answer++) {
             const bool raw = form == XT_RAW;
@@ -130,8 +111,8 @@ START_TEST(every_parameter_counts) {
     variants[8].h = 16;
     for (int i = 0; i < 9; i++)
         xt_problem_make(&problems[i], &variants[i], xn_test_seed() + 7);
-    put_named(&problems[0], "parameters");
-    put_named(&problems[8], "others");
+    xt_put_weights(daemon_, "parameters", &problems[0], XT_OIP);
+    xt_put_weights(daemon_, "others", &problems[8], XT_OIP);
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < 9; i++) {
             xt_options options = {.weights_name = i < 8 ? "parameters" : "others"};
@@ -167,7 +148,7 @@ START_TEST(replaced_weights_are_never_stale) {
         const uint64_t act = xn_rng_below(&rng, 6);
         if (version < 0 || act == 0) {
             version = (int)xn_rng_below(&rng, VERSIONS);
-            put_named(&all[version][0], "replaced");
+            xt_put_weights(daemon_, "replaced", &all[version][0], XT_OIP);
             memset(known, 0, sizeof known);
             ck_assert(cache_metric("entries") == before); /* at once */
         } else if (act == 1) {
@@ -183,7 +164,7 @@ START_TEST(replaced_weights_are_never_stale) {
             known[input] = true;
         }
     }
-    put_named(&all[0][0], "replaced"); /* the next test counts from here */
+    xt_put_weights(daemon_, "replaced", &all[0][0], XT_OIP); /* the next test counts from here */
     for (int v = 0; v < VERSIONS; v++)
         for (int i = 0; i < INPUTS; i++)
             xt_problem_free(&all[v][i]);

@@ -115,22 +115,13 @@ END_TEST
 
 /* ---- identity and timing ---- */
 
-static void fetch_conv(const xt_problem *problem, xt_form form, const xt_options *options,
-                       xt_response *response) {
-    xt_message message;
-    xt_encode(problem, form, options, &message);
-    xt_fetch(daemon_, "POST", message.target.data, message.headers.data, message.body.data,
-             message.body.length, response);
-    xt_message_free(&message);
-}
-
 START_TEST(made_ids_differ) {
     xt_problem problem;
     xt_response response;
     char made[2][64];
     xt_problem_make(&problem, &cases[0], xn_test_seed());
     for (int i = 0; i < 2; i++) {
-        fetch_conv(&problem, XT_JSON, &(xt_options){0}, &response);
+        xt_conv(daemon_, &problem, XT_JSON, &(xt_options){0}, &response);
         ck_assert_ptr_nonnull(xt_header(&response, "X-Request-Id", made[i], sizeof made[i]));
         ck_assert(xt_json_is(response.body, "id", made[i]));
         xt_response_free(&response);
@@ -158,7 +149,7 @@ START_TEST(timing_adds_up) {
     char error[512] = "", header[512];
     xt_problem_make(&problem, &cases[6], xn_test_seed());
     for (int form = 0; form < XT_FORMS; form++) {
-        fetch_conv(&problem, (xt_form)form, &(xt_options){0}, &response);
+        xt_conv(daemon_, &problem, (xt_form)form, &(xt_options){0}, &response);
         ck_assert_msg(xt_answer_read(&response, (xt_form)form, &answer, error, sizeof error), "%s",
                       error);
         ck_assert_ptr_nonnull(xt_header(&response, "Server-Timing", header, sizeof header));
@@ -189,7 +180,7 @@ START_TEST(a_lone_request_is_a_batch_of_one) {
     xt_answer answer;
     char error[512] = "";
     xt_problem_make(&problem, &cases[CASES - 1], xn_test_seed());
-    fetch_conv(&problem, XT_OIP, &(xt_options){0}, &response);
+    xt_conv(daemon_, &problem, XT_OIP, &(xt_options){0}, &response);
     ck_assert_msg(xt_answer_read(&response, XT_OIP, &answer, error, sizeof error), "%s", error);
     ck_assert_double_eq(answer.batch_requests, 1);
     ck_assert_double_eq(answer.batch_images, 5);
@@ -213,7 +204,7 @@ START_TEST(only_served_backends_are_taken) {
         char id[16];
         snprintf(id, sizeof id, "\"id\": \"%s", names[i]);
         bool served = strstr(devices, id) != NULL;
-        fetch_conv(&problem, XT_JSON, &(xt_options){.backend = names[i]}, &response);
+        xt_conv(daemon_, &problem, XT_JSON, &(xt_options){.backend = names[i]}, &response);
         if (served) {
             ck_assert_int_eq(response.status, 200);
             char *backend = xt_json_string(response.body, "backend");
@@ -227,10 +218,10 @@ START_TEST(only_served_backends_are_taken) {
         }
         xt_response_free(&response);
     }
-    fetch_conv(&problem, XT_JSON, &(xt_options){.backend = "auto"}, &response);
+    xt_conv(daemon_, &problem, XT_JSON, &(xt_options){.backend = "auto"}, &response);
     ck_assert_int_eq(response.status, 200);
     xt_response_free(&response);
-    fetch_conv(&problem, XT_JSON, &(xt_options){.backend = "tpu"}, &response);
+    xt_conv(daemon_, &problem, XT_JSON, &(xt_options){.backend = "tpu"}, &response);
     xt_check_error(&response, 400, "backend", "tpu", "an unknown backend");
     xt_response_free(&response);
     xt_problem_free(&problem);
@@ -251,7 +242,7 @@ START_TEST(precision_is_stated) {
         what.precision = asked[i % 4];
         what.mode = i % 8 < 4 ? "bwn" : "xnor";
         xt_problem_make(&problem, &what, xn_test_seed());
-        fetch_conv(&problem, form, &(xt_options){0}, &response);
+        xt_conv(daemon_, &problem, form, &(xt_options){0}, &response);
         ck_assert_msg(xt_answer_read(&response, form, &answer, error, sizeof error), "%s", error);
         bool may = i % 8 < 4 && i % 4 && !strncmp(answer.backend, "cuda", 4);
         ck_assert_msg(!strcmp(answer.precision, "fp32") ||
@@ -267,21 +258,6 @@ END_TEST
 
 /* ---- the form raw, and packed bits ---- */
 
-static void register_weights(const char *name, const xt_problem *problem) {
-    char target[64];
-    xt_message message;
-    xt_response response;
-    xt_conn conn;
-    ck_assert(xt_connect(&conn, daemon_));
-    snprintf(target, sizeof target, "/weights/%s", name);
-    xt_encode_weights(problem, XT_OIP, &message);
-    ck_assert_int_eq(xt_put(&conn, target, &message, &response), XT_GOT);
-    ck_assert(response.status == 200 || response.status == 201);
-    xt_response_free(&response);
-    xt_message_free(&message);
-    xt_disconnect(&conn);
-}
-
 START_TEST(raw_asks_and_answers) {
     static const xt_case what = {
         "raw",         2,           3, 9, 11, 4, 3, 3, .padding_name = "same", .datatype = "FP16",
@@ -289,7 +265,7 @@ START_TEST(raw_asks_and_answers) {
     xt_problem problem;
     xt_conn conn;
     xt_problem_make(&problem, &what, xn_test_seed());
-    register_weights("raw", &problem);
+    xt_put_weights(daemon_, "raw", &problem, XT_OIP);
     ck_assert(xt_connect(&conn, daemon_));
     const xt_options options = {.weights_name = "raw", .id = "raw-1"};
     post_and_match(&conn, &problem, XT_RAW, XT_RAW, &options);
@@ -318,7 +294,7 @@ START_TEST(chunked_bodies) {
     xt_conn conn;
     char error[512] = "";
     xt_problem_make(&problem, &table[_i], xn_test_seed());
-    register_weights("chunked", &problem);
+    xt_put_weights(daemon_, "chunked", &problem, XT_OIP);
     for (int form = XT_JSON; form <= XT_RAW; form++) {
         const xt_options options = {.weights_name = form == XT_RAW ? "chunked" : NULL};
         xt_encode(&problem, (xt_form)form, &options, &message);

@@ -106,31 +106,21 @@ static void share_weights(xt_problem *to, const xt_problem *from) {
     xt_problem_solve(to);
 }
 
-static void register_weights(const xt_problem *problem, int kind) {
-    xt_message message;
-    xt_response response;
-    char name[32], target[48];
-    weights_of(kind, name, sizeof name);
-    snprintf(target, sizeof target, "/weights/%s", name);
-    xt_encode_weights(problem, XT_SAFETENSORS, &message);
-    xt_fetch(daemon_, "PUT", target, message.headers.data, message.body.data, message.body.length,
-             &response);
-    ck_assert_msg(response.status == 201, "%s", response.body);
-    xt_response_free(&response);
-    xt_message_free(&message);
-}
-
 START_TEST(concurrent_clients_get_their_own_answers) {
     static client clients[CLIENTS];
+    char name[32];
     for (int c = 0; c < CLIENTS; c++) {
         clients[c].number = c;
         for (int kind = 0; kind < MIX; kind++) {
             uint64_t seed = xn_test_seed() + (uint64_t)(c * MIX + kind) * 1000;
             xt_problem_make(&clients[c].problems[kind], &mix[kind], seed);
-            if (c)
+            if (c) {
                 share_weights(&clients[c].problems[kind], &clients[0].problems[kind]);
-            else if (kind < NAMED)
-                register_weights(&clients[0].problems[kind], kind);
+            } else if (kind < NAMED) {
+                weights_of(kind, name, sizeof name);
+                ck_assert(
+                    xt_put_weights(daemon_, name, &clients[0].problems[kind], XT_SAFETENSORS));
+            }
         }
     }
     for (int c = 0; c < CLIENTS; c++)

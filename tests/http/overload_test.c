@@ -57,17 +57,6 @@ static void expect_answer(request *r, bool last, const char *what) {
     xt_response_free(&response);
 }
 
-static void post_small(xt_daemon *daemon, xt_response *response) {
-    xt_problem problem;
-    xt_message message;
-    xt_problem_make(&problem, &small, xn_test_seed());
-    xt_encode(&problem, XT_OIP, &(xt_options){0}, &message);
-    xt_fetch(daemon, "POST", message.target.data, message.headers.data, message.body.data,
-             message.body.length, response);
-    xt_message_free(&message);
-    xt_problem_free(&problem);
-}
-
 static void check_retry_after(const xt_response *response) {
     const char *after = XT_HEADER(response, "Retry-After");
     ck_assert_msg(after && strtol(after, NULL, 10) >= 1 && strtol(after, NULL, 10) <= 3600,
@@ -81,12 +70,15 @@ static void check_retry_after(const xt_response *response) {
 START_TEST(queue_depth) {
     enum { DEPTH = 3 };
     request waiting[DEPTH];
+    xt_problem problem;
     xt_response response;
     xt_daemon *d = xt_daemon_start(XT_FLAGS(LONG_DELAY, "--queue-depth", "3"));
     for (uint64_t i = 0; i < DEPTH; i++)
         send_part(&waiting[i], d, xn_test_seed() + i, SIZE_MAX);
     ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", DEPTH));
-    post_small(d, &response);
+    xt_problem_make(&problem, &small, xn_test_seed());
+    xt_conv(d, &problem, XT_OIP, &(xt_options){0}, &response);
+    xt_problem_free(&problem);
     xt_check_error(&response, 429, NULL, "3", "a fourth request");
     check_retry_after(&response);
     xt_response_free(&response);

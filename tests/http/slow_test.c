@@ -127,20 +127,9 @@ START_TEST(waiting_for_an_answer_is_no_idleness) {
         xt_daemon_start(XT_FLAGS("--idle-timeout-ms", "200", "--header-timeout-ms", "200",
                                  "--body-timeout-ms", "200", "--batch-delay-us", "600000"));
     xt_problem problem;
-    xt_message message;
-    xt_response response;
-    xt_conn conn;
-    char error[512] = "";
     xt_problem_make(&problem, &what, xn_test_seed());
-    xt_encode(&problem, XT_OIP, &(xt_options){0}, &message);
-    ck_assert(xt_connect(&conn, d));
-    ck_assert_int_eq(xt_post(&conn, &message, &response), XT_GOT);
-    ck_assert_msg(xt_response_matches(&response, XT_OIP, &problem, NULL, error, sizeof error), "%s",
-                  error);
-    xt_response_free(&response);
-    xt_message_free(&message);
+    xt_conv_check(d, &problem, XT_OIP, XT_OIP, &(xt_options){0});
     xt_problem_free(&problem);
-    xt_disconnect(&conn);
     ck_assert_int_eq(xt_daemon_stop(d), 0);
 }
 END_TEST

@@ -19,43 +19,9 @@ static const xt_case plain = {"named", 2, 3, 6, 7, 4, 3, 3, .padding_name = "sam
 static const xt_case affine = {"named, scale and bias", 1,           3, 6, 7, 4, 3, 3,
                                .scale = true,           .bias = true};
 
-static int put_weights(xt_daemon *daemon, const char *name, const xt_problem *problem, xt_form form,
-                       xt_response *response) {
-    xt_message message;
-    xt_buffer target = {0};
-    xt_encode_weights(problem, form, &message);
-    xt_print(&target, "/weights/%s", name);
-    xt_fetch(daemon, "PUT", target.data, message.headers.data, message.body.data,
-             message.body.length, response);
-    xt_buffer_free(&target);
-    xt_message_free(&message);
-    return response->status;
-}
-
-static int put_only(xt_daemon *daemon, const char *name, const xt_problem *problem, xt_form form) {
-    xt_response response;
-    int status = put_weights(daemon, name, problem, form, &response);
-    xt_response_free(&response);
-    return status;
-}
-
-static void conv_named(xt_daemon *daemon, const char *name, const xt_problem *problem, xt_form form,
-                       xt_response *response) {
-    xt_message message;
-    xt_encode(problem, form, &(xt_options){.weights_name = name, .in_file = form % 2}, &message);
-    xt_fetch(daemon, "POST", message.target.data, message.headers.data, message.body.data,
-             message.body.length, response);
-    xt_message_free(&message);
-}
-
-static void check_named(xt_daemon *daemon, const char *name, const xt_problem *problem,
-                        xt_form form) {
-    xt_response response;
-    char error[512] = "";
-    conv_named(daemon, name, problem, form, &response);
-    ck_assert_msg(xt_response_matches(&response, form, problem, NULL, error, sizeof error),
-                  "weights %s, %s: %s", name, xt_form_type(form), error);
-    xt_response_free(&response);
+static void check_named(const char *name, const xt_problem *problem, xt_form form) {
+    const xt_options options = {.weights_name = name, .in_file = form % 2};
+    xt_conv_check(daemon_, problem, form, form, &options);
 }
 
 static int delete_weights(xt_daemon *daemon, const char *name) {
@@ -84,15 +50,13 @@ START_TEST(life_of_a_name) {
     xt_problem_make(&second, &affine, xn_test_seed() + 2);
 
     ck_assert_int_eq(delete_weights(daemon_, name), 404);
-    ck_assert_int_eq(put_weights(daemon_, name, &first, form, &response), 201);
-    ck_assert(xt_json_is(response.body, "name", name));
-    xt_response_free(&response);
+    ck_assert(xt_put_weights(daemon_, name, &first, form));
     for (int f = 0; f < XT_FORMS; f++)
-        check_named(daemon_, name, &first, (xt_form)f);
+        check_named(name, &first, (xt_form)f);
 
-    ck_assert_int_eq(put_only(daemon_, name, &second, form), 200); /* replaced */
+    ck_assert(!xt_put_weights(daemon_, name, &second, form)); /* replaced */
     for (int f = 0; f < XT_FORMS; f++)
-        check_named(daemon_, name, &second, (xt_form)f);
+        check_named(name, &second, (xt_form)f);
 
     char *item = xt_get(daemon_, target);
     ck_assert_double_eq(xt_json_number(item, "requests"), XT_FORMS);
@@ -100,13 +64,14 @@ START_TEST(life_of_a_name) {
     ck_assert(xt_json_is(item, "datatype", "FP32"));
     char *hash = xt_json_string(item, "hash"); /* of the values, whatever form they came in */
     ck_assert_msg(hash && strlen(hash) == 16 && strspn(hash, "0123456789abcdef") == 16, "%s", item);
-    ck_assert_int_eq(
-        put_weights(daemon_, "other", &second, (xt_form)((form + 1) % XT_FORMS), &response), 201);
-    ck_assert(xt_json_is(response.body, "hash", hash));
-    xt_response_free(&response);
-    ck_assert_int_eq(put_weights(daemon_, "other", &first, form, &response), 200);
-    ck_assert(!xt_json_is(response.body, "hash", hash));
-    xt_response_free(&response);
+    ck_assert(xt_put_weights(daemon_, "other", &second, (xt_form)((form + 1) % XT_FORMS)));
+    char *other = xt_get(daemon_, "/weights/other");
+    ck_assert(xt_json_is(other, "hash", hash));
+    free(other);
+    ck_assert(!xt_put_weights(daemon_, "other", &first, form));
+    other = xt_get(daemon_, "/weights/other");
+    ck_assert(!xt_json_is(other, "hash", hash));
+    free(other);
     ck_assert_int_eq(delete_weights(daemon_, "other"), 204);
     free(hash);
     const char *shape = xt_json_at(item, "shape");
@@ -121,7 +86,7 @@ START_TEST(life_of_a_name) {
     xt_fetch(daemon_, "GET", target, "", NULL, 0, &response);
     xt_check_error(&response, 404, NULL, name, "GET of deleted weights");
     xt_response_free(&response);
-    conv_named(daemon_, name, &second, form, &response);
+    xt_conv(daemon_, &second, form, &(xt_options){.weights_name = name}, &response);
     xt_check_error(&response, 404, "weights", name, "POST with deleted weights");
     xt_response_free(&response);
     list = xt_get(daemon_, "/weights");
@@ -135,9 +100,6 @@ END_TEST
 /* scale and bias of the request replace those registered with the weights. */
 START_TEST(own_scale_and_bias) {
     xt_problem registered, own;
-    xt_message message;
-    xt_response response;
-    char error[512] = "";
     xt_problem_make(&registered, &affine, xn_test_seed() + 1);
     xt_problem_make(&own, &affine, xn_test_seed() + 1); /* the same, but its scale and bias */
     for (int i = 0; i < 4; i++) {
@@ -148,18 +110,11 @@ START_TEST(own_scale_and_bias) {
         memcpy(own.bias.raw + 4 * i, &bias, 4);
     }
     xt_problem_solve(&own);
-    ck_assert_int_eq(put_only(daemon_, "affine", &registered, XT_OIP), 201);
+    ck_assert(xt_put_weights(daemon_, "affine", &registered, XT_OIP));
     for (int form = 0; form < XT_FORMS; form++) {
         xt_options options = {.weights_name = "affine", .own_affine = true};
-        xt_encode(&own, (xt_form)form, &options, &message);
-        xt_fetch(daemon_, "POST", message.target.data, message.headers.data, message.body.data,
-                 message.body.length, &response);
-        ck_assert_msg(
-            xt_response_matches(&response, (xt_form)form, &own, NULL, error, sizeof error),
-            "%s: %s", xt_form_type((xt_form)form), error);
-        xt_response_free(&response);
-        xt_message_free(&message);
-        check_named(daemon_, "affine", &registered, (xt_form)form);
+        xt_conv_check(daemon_, &own, (xt_form)form, (xt_form)form, &options);
+        check_named("affine", &registered, (xt_form)form);
     }
     ck_assert_int_eq(delete_weights(daemon_, "affine"), 204);
     xt_problem_free(&registered);

@@ -330,3 +330,41 @@ xt_result xt_put(xt_conn *conn, const char *target, const xt_message *message,
     return xt_request(conn, "PUT", target, message->headers.data, message->body.data,
                       message->body.length, response);
 }
+
+/* ---- whole exchanges ---- */
+
+void xt_conv(const xt_daemon *daemon, const xt_problem *problem, xt_form form,
+             const xt_options *options, xt_response *response) {
+    xt_message message;
+    xt_encode(problem, form, options, &message);
+    xt_fetch(daemon, "POST", message.target.data, message.headers.data, message.body.data,
+             message.body.length, response);
+    xt_message_free(&message);
+}
+
+void xt_conv_check(const xt_daemon *daemon, const xt_problem *problem, xt_form form, xt_form answer,
+                   const xt_options *options) {
+    xt_response response;
+    char error[512] = "";
+    xt_conv(daemon, problem, form, options, &response);
+    bool ok = xt_response_matches(&response, answer, problem, options->id, error, sizeof error);
+    ck_assert_msg(ok, "%s, %s to %s, seed %llu: %s", problem->what.name, xt_form_type(form),
+                  xt_form_type(answer), (unsigned long long)xn_test_seed(), error);
+    xt_response_free(&response);
+}
+
+bool xt_put_weights(const xt_daemon *daemon, const char *name, const xt_problem *problem,
+                    xt_form form) {
+    char target[64];
+    xt_message message;
+    xt_response response;
+    snprintf(target, sizeof target, "/weights/%s", name);
+    xt_encode_weights(problem, form, &message);
+    xt_fetch(daemon, "PUT", target, message.headers.data, message.body.data, message.body.length,
+             &response);
+    const int status = response.status;
+    ck_assert_msg(status == 200 || status == 201, "%s: %d %s", target, status, response.body);
+    xt_response_free(&response);
+    xt_message_free(&message);
+    return status == 201;
+}

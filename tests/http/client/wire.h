@@ -139,6 +139,18 @@ bool xt_answer_matches(const xt_answer *answer, const xt_problem *problem, char 
 bool xt_response_matches(const xt_response *response, xt_form form, const xt_problem *problem,
                          const char *id, char *error, size_t size);
 
+/* ---- whole exchanges, on a connection of their own ---- */
+
+/* The test is aborted unless a response comes. */
+void xt_conv(const xt_daemon *daemon, const xt_problem *problem, xt_form form,
+             const xt_options *options, xt_response *response);
+/* Its answer, which must match, is in that form. */
+void xt_conv_check(const xt_daemon *daemon, const xt_problem *problem, xt_form form, xt_form answer,
+                   const xt_options *options);
+/* PUT /weights/{name}, which must succeed; whether the name is new. */
+bool xt_put_weights(const xt_daemon *daemon, const char *name, const xt_problem *problem,
+                    xt_form form);
+
 /* ---- refusals ---- */
 
 /* That the response is this status with a well-formed error object of the status's code, whose

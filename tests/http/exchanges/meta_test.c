@@ -18,32 +18,16 @@ static void stop(void) {
 
 static const xt_case small = {"small", 1, 3, 6, 7, 4, 3, 3, .padding_name = "same"};
 
-static void post_one(const xt_problem *problem) {
-    xt_message message;
-    xt_response response;
-    char error[512] = "";
-    xt_encode(problem, XT_OIP, &(xt_options){0}, &message);
-    xt_fetch(daemon_, "POST", message.target.data, message.headers.data, message.body.data,
-             message.body.length, &response);
-    ck_assert_msg(xt_response_matches(&response, XT_OIP, problem, NULL, error, sizeof error), "%s",
-                  error);
-    xt_message_free(&message);
-    xt_response_free(&response);
-}
-
 /* Readiness, the answers and the metrics name the same backend. */
 START_TEST(one_backend_everywhere) {
     xt_problem problem;
-    xt_message message;
     xt_response response;
     char *ready = xt_get(daemon_, "/v2/health/ready"), *page = xt_get(daemon_, "/metrics");
     char *primary = xt_json_string(ready, "backend"), label[64];
     snprintf(label, sizeof label, "backend=\"%s\"", primary);
     ck_assert_msg(strstr(page, label) != NULL, "no %s in the metrics", label);
     xt_problem_make(&problem, &small, xn_test_seed());
-    xt_encode(&problem, XT_JSON, &(xt_options){0}, &message);
-    xt_fetch(daemon_, "POST", message.target.data, message.headers.data, message.body.data,
-             message.body.length, &response);
+    xt_conv(daemon_, &problem, XT_JSON, &(xt_options){0}, &response);
     char *backend = xt_json_string(response.body, "backend");
     ck_assert_msg(backend && !strncmp(backend, primary, strlen(primary)), "%s", response.body);
     char *log = xt_daemon_log(daemon_);
@@ -53,7 +37,6 @@ START_TEST(one_backend_everywhere) {
     free(primary);
     free(page);
     free(ready);
-    xt_message_free(&message);
     xt_response_free(&response);
     xt_problem_free(&problem);
 }
@@ -68,7 +51,7 @@ START_TEST(a_request_is_seen_in_all_its_stages) {
     char sample[80];
     xt_problem problem;
     xt_problem_make(&problem, &small, xn_test_seed());
-    post_one(&problem);
+    xt_conv_check(daemon_, &problem, XT_OIP, XT_OIP, &(xt_options){0});
     ck_assert(xt_metric_reaches(daemon_, "xnord_batch_images_count", 1));
     ck_assert(xt_metric_reaches(daemon_, "xnord_batch_requests_count", 1));
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
@@ -87,13 +70,13 @@ START_TEST(metrics_count_requests) {
     xt_problem problem;
     xt_response response;
     xt_problem_make(&problem, &small, xn_test_seed());
-    post_one(&problem);
+    xt_conv_check(daemon_, &problem, XT_OIP, XT_OIP, &(xt_options){0});
     ck_assert(xt_metric_becomes(daemon_, "xnord_inflight_requests", 0)); /* it is counted */
     double before = xt_metric(daemon_, ok);
     double received = xt_metric(daemon_, "xnord_received_body_bytes_total");
     double malformed = xt_metric(daemon_, "xnord_rejected_requests_total{reason=\"malformed\"}");
     for (int i = 0; i < 3; i++)
-        post_one(&problem);
+        xt_conv_check(daemon_, &problem, XT_OIP, XT_OIP, &(xt_options){0});
     /* A sent answer is counted a moment after its last byte left. */
     ck_assert(xt_metric_becomes(daemon_, ok, before + 3));
     ck_assert(xt_metric(daemon_, "xnord_received_body_bytes_total") >= received + 3 * 500);
