@@ -43,14 +43,15 @@ typedef struct rig {
     bool lost;           /* the GPU */
     int inputs, outputs; /* in place */
 } rig;
+static rig r;
 
 static fake_control *const gpu = &fake[FAKE_GPU];
 
 /* ---- the server and its client ---- */
 
-static void map_objects(rig *r) {
+static void map_objects(void) {
     for (int i = 0; i < OBJECTS; i++) {
-        client_object *o = &r->objects[i];
+        client_object *o = &r.objects[i];
         snprintf(o->key, sizeof o->key, "/xnord-pinned-%d-%d", (int)getpid(), i);
         const int fd = shm_open(o->key, O_RDWR | O_CREAT | O_EXCL, 0600);
         ck_assert(fd >= 0 && !ftruncate(fd, OBJECT_BYTES));
@@ -60,40 +61,37 @@ static void map_objects(rig *r) {
     }
 }
 
-static void post(const rig *r, const char *target, const char *body, int status) {
-    xt_response response;
-    xt_fetch(&r->server.address, "POST", target, "", body, strlen(body), &response);
-    ck_assert_msg(response.status == status, "%s: %d %s", target, response.status, response.body);
-    xt_response_free(&response);
+static void post(const char *target, const char *body, int status) {
+    xt_expect(&r.server.address, "POST", target, "", body, status);
 }
 
 /* inline_us: 0 where a test holds a run, which must not be an HTTP thread's. */
-static void start(rig *r, int64_t most_pinned, int64_t inline_us) {
+static void start(int64_t most_pinned, int64_t inline_us) {
     static const char weights[] = "{\"weights\": {\"shape\": [1, 1, 1, 1], \"datatype\": \"FP32\", "
                                   "\"data\": [2.5]}}";
     xn_error error = {0};
     fake_reset();
-    memset(r, 0, sizeof *r);
-    r->rng = (xn_rng){xn_test_seed()};
-    xt_instance_init(&r->server);
-    r->server.config.on_device_loss = XN_LOSS_CPU;
-    r->server.config.allow_client_shm = true;
-    r->server.config.inline_us = inline_us;
+    memset(&r, 0, sizeof r);
+    r.rng = (xn_rng){xn_test_seed()};
+    xt_instance_init(&r.server);
+    r.server.config.on_device_loss = XN_LOSS_CPU;
+    r.server.config.allow_client_shm = true;
+    r.server.config.inline_us = inline_us;
     if (most_pinned)
-        r->server.config.queue_bytes = most_pinned;
-    xn_engine *engine = fake_engine_pair(&r->server.config, 1);
-    ck_assert_msg(!xt_instance_start(&r->server, engine, &error), "%s", error.message);
-    xt_expect(&r->server.address, "PUT", "/weights/w", "Content-Type: application/json\r\n",
-              weights, 201);
-    map_objects(r);
+        r.server.config.queue_bytes = most_pinned;
+    xn_engine *engine = fake_engine_pair(&r.server.config, 1);
+    ck_assert_msg(!xt_instance_start(&r.server, engine, &error), "%s", error.message);
+    xt_expect(&r.server.address, "PUT", "/weights/w", "Content-Type: application/json\r\n", weights,
+              201);
+    map_objects();
 }
 
-static void stop(rig *r) {
-    xt_instance_stop(&r->server);
+static void stop(void) {
+    xt_instance_stop(&r.server);
     fake_expect_all_freed();
     for (int i = 0; i < OBJECTS; i++) {
-        munmap(r->objects[i].memory, OBJECT_BYTES);
-        shm_unlink(r->objects[i].key);
+        munmap(r.objects[i].memory, OBJECT_BYTES);
+        shm_unlink(r.objects[i].key);
     }
 }
 
@@ -115,61 +113,66 @@ static void expect_stale_mapped(void) {
 
 /* ---- regions ---- */
 
-static size_t below(rig *r, size_t limit) {
-    return (size_t)xn_rng_below(&r->rng, limit);
+static size_t below(size_t limit) {
+    return (size_t)xn_rng_below(&r.rng, limit);
 }
 
-static void register_at(rig *r, int region, int object, size_t offset, size_t bytes, bool fails) {
+static void register_at(int region, int object, size_t offset, size_t bytes, bool fails) {
     char target[100], body[200];
     const int before = atomic_load(&gpu->registers);
-    shown *s = &r->regions[region];
+    shown *s = &r.regions[region];
     gpu->register_failure = fails ? XN_ERR_UNSUPPORTED : XN_OK;
     snprintf(target, sizeof target, SHM "region/r%d/register", region);
     snprintf(body, sizeof body, "{\"key\": \"%s\", \"offset\": %zu, \"byte_size\": %zu}",
-             r->objects[object].key, offset, bytes);
-    post(r, target, body, s->there ? 400 : 200);
+             r.objects[object].key, offset, bytes);
+    post(target, body, s->there ? 400 : 200);
     if (s->there)
         return;
-    *s = (shown){true, !r->lost && !fails, object, offset, bytes};
-    if (!r->lost)
+    *s = (shown){true, !r.lost && !fails, object, offset, bytes};
+    if (!r.lost)
         wait_for(&gpu->registers, before + 1);
 }
 
-static void register_some(rig *r) {
-    const size_t offset = below(r, OBJECT_BYTES - 4096);
-    const size_t whole = below(r, 4) ? offset / 4 * 4 : offset;
-    register_at(r, (int)below(r, REGIONS), (int)below(r, OBJECTS), whole,
-                1 + below(r, OBJECT_BYTES - whole), !below(r, 4));
+static void register_some(void) {
+    const size_t offset = below(OBJECT_BYTES - 4096);
+    const size_t whole = below(4) ? offset / 4 * 4 : offset;
+    register_at((int)below(REGIONS), (int)below(OBJECTS), whole, 1 + below(OBJECT_BYTES - whole),
+                !below(4));
 }
 
-static void forget(rig *r, int region) {
-    shown *s = &r->regions[region];
+static void forget(int region) {
+    shown *s = &r.regions[region];
     char target[100];
     snprintf(target, sizeof target, SHM "region/r%d/unregister", region);
-    post(r, target, "", 200);
+    post(target, "", 200);
     *s = (shown){0};
 }
 
-static void unregister_some(rig *r) {
-    const int region = (int)below(r, REGIONS);
-    if (below(r, 8)) {
-        forget(r, region);
+static void unregister_some(void) {
+    const int region = (int)below(REGIONS);
+    if (below(8)) {
+        forget(region);
     } else {
-        post(r, SHM "unregister", "", 200);
-        memset(r->regions, 0, sizeof r->regions);
+        post(SHM "unregister", "", 200);
+        memset(r.regions, 0, sizeof r.regions);
     }
 }
 
-/* The client's file is cut and grows again: pinned pages are not the object's any more. */
-static void cut_some(rig *r) {
-    const int object = (int)below(r, OBJECTS);
-    const size_t left = below(r, OBJECT_BYTES) / 4096 * 4096;
-    const int fd = shm_open(r->objects[object].key, O_RDWR, 0);
-    ck_assert(fd >= 0 && !ftruncate(fd, (off_t)left) && !ftruncate(fd, OBJECT_BYTES));
+static void resize(int object, off_t bytes) {
+    const int fd = shm_open(r.objects[object].key, O_RDWR, 0);
+    ck_assert(fd >= 0 && !ftruncate(fd, bytes));
     close(fd);
+}
+
+/* The client's file is cut and grows again: pinned pages are not the object's any more. */
+static void cut_some(void) {
+    const int object = (int)below(OBJECTS);
+    const size_t left = below(OBJECT_BYTES) / 4096 * 4096;
+    resize(object, (off_t)left);
+    resize(object, OBJECT_BYTES);
     for (int i = 0; i < REGIONS; i++)
-        if (r->regions[i].object == object && r->regions[i].offset + r->regions[i].bytes > left)
-            r->regions[i].pinned = false;
+        if (r.regions[i].object == object && r.regions[i].offset + r.regions[i].bytes > left)
+            r.regions[i].pinned = false;
 }
 
 /* ---- inferences ---- */
@@ -185,34 +188,34 @@ static bool fits(const shown *s, size_t at, int images) {
     return s->there && at + (size_t)images * sizeof(float) <= s->bytes;
 }
 
-static size_t place_in(rig *r, const shown *s) {
-    const size_t at = below(r, s->bytes ? s->bytes : 1);
-    return below(r, 4)
+static size_t place_in(const shown *s) {
+    const size_t at = below(s->bytes ? s->bytes : 1);
+    return below(4)
                ? (at + s->offset) / 4 * 4 < s->offset ? 0 : (at + s->offset) / 4 * 4 - s->offset
                : at;
 }
 
-static inference make_inference(rig *r) {
-    inference i = {.in = &r->regions[below(r, REGIONS)],
-                   .out = &r->regions[below(r, REGIONS)],
-                   .images = 1 + (int)below(r, MOST_IMAGES),
-                   .cpu = !below(r, 6)};
-    i.in_at = place_in(r, i.in);
-    i.out_at = place_in(r, i.out);
+static inference make_inference(void) {
+    inference i = {.in = &r.regions[below(REGIONS)],
+                   .out = &r.regions[below(REGIONS)],
+                   .images = 1 + (int)below(MOST_IMAGES),
+                   .cpu = !below(6)};
+    i.in_at = place_in(i.in);
+    i.out_at = place_in(i.out);
     i.in_fits = fits(i.in, i.in_at, i.images);
     i.out_fits = fits(i.out, i.out_at, i.images);
     return i;
 }
 
-static unsigned char *at_client(const rig *r, const shown *s, size_t at) {
-    return r->objects[s->object].memory + s->offset + at;
+static unsigned char *at_client(const shown *s, size_t at) {
+    return r.objects[s->object].memory + s->offset + at;
 }
 
-static bool in_place(const rig *r, const inference *i, const shown *s, size_t at) {
-    return s->pinned && !i->cpu && !r->lost && (s->offset + at) % sizeof(float) == 0;
+static bool in_place(const inference *i, const shown *s, size_t at) {
+    return s->pinned && !i->cpu && !r.lost && (s->offset + at) % sizeof(float) == 0;
 }
 
-static size_t body_of(const rig *r, const inference *i, char *text, size_t size) {
+static size_t body_of(const inference *i, char *text, size_t size) {
     const size_t bytes = (size_t)i->images * sizeof(float);
     const int n = snprintf(
         text, size,
@@ -221,66 +224,96 @@ static size_t body_of(const rig *r, const inference *i, char *text, size_t size)
         "\"shared_memory_offset\": %zu}}], \"outputs\": [{\"name\": \"output\", \"parameters\": "
         "{\"shared_memory_region\": \"r%d\", \"shared_memory_byte_size\": %zu, "
         "\"shared_memory_offset\": %zu}}], \"parameters\": {\"mode\": \"float\"%s}}",
-        i->images, (int)(i->in - r->regions), bytes, i->in_at, (int)(i->out - r->regions), bytes,
+        i->images, (int)(i->in - r.regions), bytes, i->in_at, (int)(i->out - r.regions), bytes,
         i->out_at, i->cpu ? ", \"backend\": \"cpu\"" : "");
     ck_assert(n > 0 && (size_t)n < size);
     return (size_t)n;
 }
 
 /* Values of the client, and what they must become; the two may overlap. */
-static void fill(rig *r, const inference *i, float *expected) {
+static void fill(const inference *i, float *expected) {
     float values[MOST_IMAGES];
     for (int k = 0; k < i->images; k++) {
-        values[k] = (float)(int)below(r, 1000);
+        values[k] = (float)(int)below(1000);
         expected[k] = values[k] * weight;
     }
-    memcpy(at_client(r, i->in, i->in_at), values, (size_t)i->images * sizeof *values);
+    memcpy(at_client(i->in, i->in_at), values, (size_t)i->images * sizeof *values);
 }
 
-static bool overlap(const rig *r, const inference *i) {
-    const unsigned char *in = at_client(r, i->in, i->in_at);
-    const unsigned char *out = at_client(r, i->out, i->out_at);
+static bool overlap(const inference *i) {
+    const unsigned char *in = at_client(i->in, i->in_at);
+    const unsigned char *out = at_client(i->out, i->out_at);
     const size_t bytes = (size_t)i->images * sizeof(float);
     return in < out + bytes && out < in + bytes;
 }
 
-static void infer_some(rig *r) {
-    const inference i = make_inference(r);
+/* Refused with a text that has that part; NULL: computed, and right where the client reads it. */
+static void infer(const inference *i, const char *part) {
     float expected[MOST_IMAGES];
     char body[1000];
     xt_response response;
-    const size_t length = body_of(r, &i, body, sizeof body);
-    if (i.in_fits && i.out_fits && overlap(r, &i))
-        return;
-    if (i.in_fits)
-        fill(r, &i, expected);
-    xt_fetch(&r->server.address, "POST", "/v2/models/w/infer", "", body, length, &response);
-    if (!i.in_fits || !i.out_fits) {
-        xt_check_oip_error(&response, 400, NULL, body);
-    } else {
+    const size_t length = body_of(i, body, sizeof body);
+    if (i->in_fits)
+        fill(i, expected);
+    xt_fetch(&r.server.address, "POST", "/v2/models/w/infer", "", body, length, &response);
+    if (part)
+        xt_check_oip_error(&response, 400, part, body);
+    else
         ck_assert_msg(response.status == 200, "%s", response.body);
-        ck_assert(
-            !memcmp(at_client(r, i.out, i.out_at), expected, (size_t)i.images * sizeof *expected));
-        r->inputs += in_place(r, &i, i.in, i.in_at);
-        r->outputs += in_place(r, &i, i.out, i.out_at);
-        ck_assert_int_eq(gpu->pinned_inputs, r->inputs);
-        ck_assert_int_eq(gpu->pinned_outputs, r->outputs);
-    }
+    if (!part)
+        ck_assert_mem_eq(at_client(i->out, i->out_at), expected,
+                         (size_t)i->images * sizeof *expected);
     xt_response_free(&response);
+}
+
+static void infer_some(void) {
+    const inference i = make_inference();
+    const bool fit = i.in_fits && i.out_fits;
+    if (fit && overlap(&i))
+        return;
+    infer(&i, fit ? NULL : "");
+    if (!fit)
+        return;
+    r.inputs += in_place(&i, i.in, i.in_at);
+    r.outputs += in_place(&i, i.out, i.out_at);
+    ck_assert_int_eq(gpu->pinned_inputs, r.inputs);
+    ck_assert_int_eq(gpu->pinned_outputs, r.outputs);
+}
+
+/* Sends one and waits until the GPU runs it, where it stays until its gate is posted. */
+static void hold(const inference *i, float *expected, xt_conn *conn) {
+    char body[1000], head[200];
+    fill(i, expected);
+    const size_t length = body_of(i, body, sizeof body);
+    snprintf(head, sizeof head,
+             "POST /v2/models/w/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %zu\r\n\r\n", length);
+    gpu->gated = true;
+    ck_assert(xt_connect(conn, &r.server.address));
+    ck_assert(xt_send_text(conn, head) && xt_send(conn, body, length));
+    fake_wait(&gpu->entered);
+    gpu->gated = false;
+}
+
+static void let_go(xt_conn *conn, int status) {
+    xt_response response;
+    sem_post(&gpu->gate);
+    ck_assert_int_eq(xt_receive(conn, false, false, &response), XT_GOT);
+    ck_assert_msg(response.status == status, "%s", response.body);
+    xt_response_free(&response);
+    xt_disconnect(conn);
 }
 
 /* ---- tests ---- */
 
 START_TEST(any_order) {
-    rig r;
-    start(&r, 0, 100);
+    start(0, 100);
     r.rng.state += (uint64_t)_i;
-    const int loss = 1 + (int)below(&r, 2 * STEPS);
+    const int loss = 1 + (int)below(2 * STEPS);
     for (int step = 0; step < STEPS; step++) {
-        const size_t what = below(&r, 16);
+        const size_t what = below(16);
         if (step == loss) {
             gpu->lost[0] = true;
-            post(&r, "/v2/models/w/infer",
+            post("/v2/models/w/infer",
                  "{\"inputs\": [{\"name\": \"input\", \"shape\": [1, 1, 1, 1], \"datatype\": "
                  "\"FP32\", \"data\": [3]}], \"parameters\": {\"mode\": \"float\"}}",
                  503);
@@ -288,17 +321,17 @@ START_TEST(any_order) {
                 xt_nap();
             r.lost = true;
         } else if (what < 4) {
-            register_some(&r);
+            register_some();
         } else if (what < 5) {
-            unregister_some(&r);
+            unregister_some();
         } else if (what < 6) {
-            cut_some(&r);
+            cut_some();
         } else {
-            infer_some(&r);
+            infer_some();
         }
     }
     ck_assert(r.inputs > 0 && r.outputs > 0);
-    stop(&r);
+    stop();
     expect_stale_mapped();
 }
 END_TEST
@@ -308,111 +341,66 @@ END_TEST
 START_TEST(cut_short_within_a_page) {
     enum { BYTES = 8192, LEFT = BYTES - 100 };
     static const size_t places[] = {0, LEFT - 2 * sizeof(float), LEFT, BYTES - 2 * sizeof(float)};
-    rig r;
-    start(&r, 0, 100);
-    register_at(&r, 0, 0, 0, BYTES, false);
-    register_at(&r, 1, 1, 0, BYTES, false);
-    const int fd = shm_open(r.objects[0].key, O_RDWR, 0);
-    ck_assert(fd >= 0 && !ftruncate(fd, LEFT));
-    close(fd);
+    start(0, 100);
+    register_at(0, 0, 0, BYTES, false);
+    register_at(1, 1, 0, BYTES, false);
+    resize(0, LEFT);
     for (int k = 0; k < 4; k++) {
-        inference i = {.in = &r.regions[0], .out = &r.regions[1], .images = 2, .in_at = places[k]};
-        char body[1000];
-        float expected[MOST_IMAGES];
-        xt_response response;
-        fill(&r, &i, expected);
-        const size_t length = body_of(&r, &i, body, sizeof body);
-        xt_fetch(&r.server.address, "POST", "/v2/models/w/infer", "", body, length, &response);
-        if (k < 2)
-            ck_assert_msg(response.status == 200, "%s", response.body);
-        else
-            xt_check_oip_error(&response, 400, "shrunk", body);
-        if (k < 2)
-            ck_assert(!memcmp(at_client(&r, i.out, 0), expected, 2 * sizeof *expected));
-        xt_response_free(&response);
+        inference i = {.in = &r.regions[0],
+                       .out = &r.regions[1],
+                       .images = 2,
+                       .in_at = places[k],
+                       .in_fits = true};
+        infer(&i, k < 2 ? NULL : "shrunk");
     }
     ck_assert_int_eq(gpu->pinned_inputs, 0);
-    stop(&r);
+    stop();
 }
 END_TEST
 
 /* One that runs keeps its region; the end of it unpins it. */
 START_TEST(unregistered_while_it_runs) {
-    rig r;
-    char body[1000];
     xt_conn conn;
-    xt_response response;
     float expected[MOST_IMAGES];
-    start(&r, 0, 0);
-    register_at(&r, 0, 0, 4096, 8192, false);
-    register_at(&r, 1, 1, 0, 8192, false);
+    start(0, 0);
+    register_at(0, 0, 4096, 8192, false);
+    register_at(1, 1, 0, 8192, false);
     inference i = {.in = &r.regions[0], .out = &r.regions[1], .images = 3, .in_at = 8};
     const shown out = *i.out;
-    fill(&r, &i, expected);
-    const size_t length = body_of(&r, &i, body, sizeof body);
-    gpu->gated = true;
-    ck_assert(xt_connect(&conn, &r.server.address));
-    char head[200];
-    snprintf(head, sizeof head,
-             "POST /v2/models/w/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %zu\r\n\r\n", length);
-    ck_assert(xt_send_text(&conn, head) && xt_send(&conn, body, length));
-    fake_wait(&gpu->entered);
-    gpu->gated = false;
-    post(&r, SHM "unregister", "", 200);
+    hold(&i, expected, &conn);
+    post(SHM "unregister", "", 200);
     char *none = xt_get(&r.server.address, SHM "status");
     ck_assert_str_eq(none, "[]\n");
     free(none);
     ck_assert_int_eq(gpu->live_pins, 2);
-    sem_post(&gpu->gate);
-    ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
-    ck_assert_msg(response.status == 200, "%s", response.body);
-    xt_response_free(&response);
-    xt_disconnect(&conn);
-    ck_assert(!memcmp(at_client(&r, &out, 0), expected, 3 * sizeof *expected));
+    let_go(&conn, 200);
+    ck_assert(!memcmp(at_client(&out, 0), expected, 3 * sizeof *expected));
     wait_for(&gpu->live_pins, 0);
-    stop(&r);
+    stop();
 }
 END_TEST
 
 /* Lost in the middle of a run: that one fails, what comes later is copied, and nothing comes to lie
  * where the GPU may still take addresses for old pages. */
 START_TEST(lost_while_it_runs) {
-    rig r;
-    char body[1000], head[200];
     xt_conn conn;
-    xt_response response;
     float expected[MOST_IMAGES];
-    start(&r, 0, 0);
-    register_at(&r, 0, 0, 0, 4096, false);
-    register_at(&r, 1, 0, 4096, 4096, false);
-    inference i = {.in = &r.regions[0], .out = &r.regions[1], .images = 2};
-    fill(&r, &i, expected);
-    const size_t length = body_of(&r, &i, body, sizeof body);
-    gpu->gated = true;
-    ck_assert(xt_connect(&conn, &r.server.address));
-    snprintf(head, sizeof head,
-             "POST /v2/models/w/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %zu\r\n\r\n", length);
-    ck_assert(xt_send_text(&conn, head) && xt_send(&conn, body, length));
-    fake_wait(&gpu->entered);
-    gpu->gated = false;
+    start(0, 0);
+    register_at(0, 0, 0, 4096, false);
+    register_at(1, 0, 4096, 4096, false);
+    inference i = {.in = &r.regions[0], .out = &r.regions[1], .images = 2, .in_fits = true};
+    hold(&i, expected, &conn);
     gpu->lost[0] = true;
-    sem_post(&gpu->gate);
-    ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
-    ck_assert_int_eq(response.status, 503);
-    xt_response_free(&response);
-    xt_disconnect(&conn);
+    let_go(&conn, 503);
     r.lost = true;
-    xt_fetch(&r.server.address, "POST", "/v2/models/w/infer", "", body, length, &response);
-    ck_assert_msg(response.status == 200, "%s", response.body);
-    xt_response_free(&response);
-    ck_assert(!memcmp(at_client(&r, i.out, 0), expected, 2 * sizeof *expected));
-    post(&r, SHM "unregister", "", 200);
+    infer(&i, NULL);
+    post(SHM "unregister", "", 200);
     wait_for(&gpu->live_pins, 0);
     memset(r.regions, 0, sizeof r.regions);
     for (int k = 0; k < REGIONS; k++)
-        register_at(&r, k, 0, 4096 * (size_t)k, 4096, false);
+        register_at(k, 0, 4096 * (size_t)k, 4096, false);
     ck_assert_int_eq(gpu->registers, 2);
-    stop(&r);
+    stop();
     ck_assert_int_eq(gpu->pin_count, 2);
     expect_stale_mapped();
 }
@@ -421,43 +409,30 @@ END_TEST
 /* What is beyond --queue-bytes serves all the same. */
 START_TEST(no_more_than_may_be_pinned) {
     enum { LEAST = 4 << 20 };
-    rig r;
-    xt_response response;
-    char body[1000];
-    float expected[MOST_IMAGES];
-    start(&r, LEAST, 100);
-    const int fd = shm_open(r.objects[0].key, O_RDWR, 0);
-    ck_assert(fd >= 0 && !ftruncate(fd, LEAST));
-    close(fd);
-    register_at(&r, 0, 0, 0, LEAST - 4096, false);
-    register_at(&r, 1, 1, 100, 3000, false);
+    start(LEAST, 100);
+    resize(0, LEAST);
+    register_at(0, 0, 0, LEAST - 4096, false);
+    register_at(1, 1, 100, 3000, false);
     ck_assert_uint_eq(gpu->most_pinned_bytes, LEAST);
     char more[200];
     snprintf(more, sizeof more, "{\"key\": \"%s\", \"offset\": 0, \"byte_size\": 100}",
              r.objects[2].key);
-    post(&r, SHM "region/r2/register", more, 200);
+    post(SHM "region/r2/register", more, 200);
     r.regions[2] = (shown){true, false, 2, 0, 100};
-    inference i = {.in = &r.regions[1], .out = &r.regions[2], .images = 2};
-    for (int round = 0; round < 10; round++) {
-        fill(&r, &i, expected);
-        const size_t length = body_of(&r, &i, body, sizeof body);
-        xt_fetch(&r.server.address, "POST", "/v2/models/w/infer", "", body, length, &response);
-        ck_assert_msg(response.status == 200, "%s", response.body);
-        xt_response_free(&response);
-        ck_assert(!memcmp(at_client(&r, i.out, 0), expected, 2 * sizeof *expected));
-    }
+    inference i = {.in = &r.regions[1], .out = &r.regions[2], .images = 2, .in_fits = true};
+    for (int round = 0; round < 10; round++)
+        infer(&i, NULL);
     ck_assert(gpu->pinned_inputs == 10 && gpu->pinned_outputs == 0);
-    forget(&r, 2); /* else it would be pinned in the room of the other, where that came too late */
-    forget(&r, 0);
+    forget(2); /* else it would be pinned in the room of the other, where that came too late */
+    forget(0);
     wait_for(&gpu->live_pins, 1);
-    register_at(&r, 3, 2, 0, 100, false);
-    stop(&r);
+    register_at(3, 2, 0, 100, false);
+    stop();
 }
 END_TEST
 
 /* Its key is what the cache holds answers by, and is read again to keep one. */
 START_TEST(the_cache_of_answers_has_copies) {
-    rig r;
     xn_error error = {0};
     fake_reset();
     memset(&r, 0, sizeof r);
@@ -467,12 +442,12 @@ START_TEST(the_cache_of_answers_has_copies) {
     xn_engine *engine = fake_engine_pair(&r.server.config, 1);
     ck_assert_msg(!xt_instance_start(&r.server, engine, &error), "%s", error.message);
     ck_assert(!xn_engine_uses_pinned(engine, 0));
-    map_objects(&r);
+    map_objects();
     char body[200];
     snprintf(body, sizeof body, "{\"key\": \"%s\", \"offset\": 0, \"byte_size\": 100}",
              r.objects[0].key);
-    post(&r, SHM "region/r0/register", body, 200);
-    stop(&r);
+    post(SHM "region/r0/register", body, 200);
+    stop();
     ck_assert_int_eq(gpu->registers, 0);
 }
 END_TEST
