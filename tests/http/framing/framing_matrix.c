@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NEXT                                                                                       \
@@ -57,6 +58,7 @@ typedef enum { WHOLE, BYTES, CUTS, WAYS } way;
 /* The daemon may close in the middle: then the rest is nobody's. */
 static void deliver(xt_conn *conn, const xt_buffer *bytes, way how, uint64_t seed) {
     xn_rng rng = {xn_test_seed() + seed};
+    const struct timespec moment = {0, 300000};
     size_t at = 0;
     for (int piece = 0; at < bytes->length; piece++) {
         size_t left = bytes->length - at, length = left;
@@ -65,7 +67,7 @@ static void deliver(xt_conn *conn, const xt_buffer *bytes, way how, uint64_t see
         else if (how == CUTS && piece < 4)
             length = 1 + (size_t)xn_rng_below(&rng, left);
         if (how == CUTS && piece)
-            xt_nap(); /* makes it likely only that the pieces arrive as pieces */
+            nanosleep(&moment, NULL); /* so that the pieces most likely arrive as pieces */
         if (!xt_send(conn, bytes->data + at, length))
             return;
         at += length;
@@ -342,34 +344,40 @@ static verdict answered_if(bool valid, int status) {
 }
 
 START_TEST(characters_in_names) {
-    if (_i != ':')
-        run_character("a name", "GET /v2 HTTP/1.1\r\nHost: a\r\nX-", _i, "A: b\r\n\r\n",
-                      answered_if(token_character(_i), 200));
+    for (int c = 0; c < 256; c++)
+        if (c != ':')
+            run_character("a name", "GET /v2 HTTP/1.1\r\nHost: a\r\nX-", c, "A: b\r\n\r\n",
+                          answered_if(token_character(c), 200));
 }
 END_TEST
 
 START_TEST(characters_in_values) {
-    if (_i != '\n')
-        run_character("a value", "GET /v2 HTTP/1.1\r\nHost: a\r\nX-A: b", _i, "c\r\n\r\n",
-                      answered_if(_i == '\t' || (_i >= ' ' && _i != 127), 200));
+    for (int c = 0; c < 256; c++)
+        if (c != '\n')
+            run_character("a value", "GET /v2 HTTP/1.1\r\nHost: a\r\nX-A: b", c, "c\r\n\r\n",
+                          answered_if(c == '\t' || (c >= ' ' && c != 127), 200));
 }
 END_TEST
 
 START_TEST(characters_in_methods) {
-    verdict wanted = answered_if(token_character(_i), _i == 'E' ? 200 : 405);
-    if (line_unreadable(_i))
-        wanted.outcome = DROPPED;
-    if (_i != '\n' && _i != ' ')
-        run_character("a method", "G", _i, "T /v2 HTTP/1.1\r\nHost: a\r\n\r\n", wanted);
+    for (int c = 0; c < 256; c++) {
+        verdict wanted = answered_if(token_character(c), c == 'E' ? 200 : 405);
+        if (line_unreadable(c))
+            wanted.outcome = DROPPED;
+        if (c != '\n' && c != ' ')
+            run_character("a method", "G", c, "T /v2 HTTP/1.1\r\nHost: a\r\n\r\n", wanted);
+    }
 }
 END_TEST
 
 START_TEST(characters_in_targets) {
-    verdict wanted = answered_if(_i > ' ' && _i < 127 && _i != '#', 404);
-    if (line_unreadable(_i) && _i != '\r')
-        wanted.outcome = DROPPED;
-    if (_i != '\n' && _i != '/')
-        run_character("a target", "GET /v", _i, "x HTTP/1.1\r\nHost: a\r\n\r\n", wanted);
+    for (int c = 0; c < 256; c++) {
+        verdict wanted = answered_if(c > ' ' && c < 127 && c != '#', 404);
+        if (line_unreadable(c) && c != '\r')
+            wanted.outcome = DROPPED;
+        if (c != '\n' && c != '/')
+            run_character("a target", "GET /v", c, "x HTTP/1.1\r\nHost: a\r\n\r\n", wanted);
+    }
 }
 END_TEST
 
@@ -410,10 +418,10 @@ XN_SUITE(http_matrix) {
     tcase_add_loop_test(t, rows, 0, xn_table_read("http/framing/rows.txt")->count);
     tcase_add_loop_test(t, fields_and_faults, 0, FAULTS);
     tcase_add_loop_test(t, fields_twice, 0, 3 * 8);
-    tcase_add_loop_test(t, characters_in_names, 0, 256);
-    tcase_add_loop_test(t, characters_in_values, 0, 256);
-    tcase_add_loop_test(t, characters_in_methods, 0, 256);
-    tcase_add_loop_test(t, characters_in_targets, 0, 256);
+    tcase_add_test(t, characters_in_names);
+    tcase_add_test(t, characters_in_values);
+    tcase_add_test(t, characters_in_methods);
+    tcase_add_test(t, characters_in_targets);
     tcase_add_loop_test(t, heads_over_the_limit, 0, 6);
     suite_add_tcase(s, t);
     xt_add_stopped_case(s);
