@@ -237,14 +237,13 @@ static void unreserve_locked(xn_models *models, const xn_model_version *version)
 /* Puts the network on the devices; what that takes of the host's memory is known then. */
 static xn_status prepare(xn_models *models, const xn_model_entry *entry, xn_model_version *version,
                          xn_error *error) {
-    const int64_t before = xn_mem_held();
     xn_network *network = version->network;
     version->network = NULL; /* the store's, whatever comes */
     xn_status status = xn_store_make_network(models->store, network, &version->model.asset, error);
     if (status != XN_OK)
         return status;
     xn_problem_of_network(network, &version->model.problem);
-    const int64_t more = xn_mem_held() - before;
+    const int64_t more = (int64_t)xn_asset_held_bytes(version->model.asset);
     status = reserve(models, entry, more, error);
     if (status == XN_OK)
         version->host_bytes += (size_t)more;

@@ -128,11 +128,33 @@ void world_check(void) {
 
 /* A worker that sleeps was not woken for a batch that could run. */
 static void law_of_work(void) {
-    for (int i = 0; w.engine && i < w.engine->pools.count; i++) {
+    for (int i = 0; i < w.engine->pools.count; i++) {
         const xn_pool *pool = &w.engine->pools.each[i];
         const bool due = xn_queue_wait_ns(pool->queue, w.engine->pools.draining, fibers_now()) == 0;
         law(!due || !pool->idle || (pool->threads && !pool->threads_free),
             "no worker sleeps while a batch could run");
+    }
+}
+
+/* What a load has counted and not yet published is its own. */
+static void law_of_models(void) {
+    const xn_models *models = w.service.models;
+    int64_t bytes = 0;
+    bool busy = false;
+    for (size_t i = 0; models && i < models->entries.count; i++) {
+        const xn_model_entry *entry = models->entries.items[i];
+        const int64_t its = entry->serving ? (int64_t)entry->serving->host_bytes : 0;
+        law(its >= 0 && its <= w.config.max_models_bytes, "a model's bytes are below their limit");
+        busy = busy || entry->busy;
+        bytes += its;
+    }
+    law(!models || busy || models->bytes == bytes, "bytes of models are those that serve");
+}
+
+static void law_at_rest(void) {
+    if (w.engine) {
+        law_of_work();
+        law_of_models();
     }
 }
 
@@ -196,7 +218,7 @@ static void draw(uint64_t seed) {
                            .timeout_ms = 10000,
                            .max_timeout_ms = 20000,
                            .max_models = 4,
-                           .max_models_bytes = pick(1 << 13, 1 << 20, 1 << 20),
+                           .max_models_bytes = pick(20000, 1 << 20, 1 << 20),
                            .max_body_bytes = 1 << 20,
                            .max_elements = 1 << 20,
                            .max_output_bytes = 1 << 20,
@@ -464,7 +486,7 @@ static void run(uint64_t seed, void (*body)(void)) {
                                     .preempt_percent = (unsigned)pick(2, 20, 60),
                                     .spurious_percent = rate(10),
                                     .between = world_check,
-                                    .resting = law_of_work,
+                                    .resting = law_at_rest,
                                     .deadlock = deadlocked};
     fibers_run(&options, body);
 }
