@@ -90,27 +90,6 @@ START_TEST(delay_ends) {
 }
 END_TEST
 
-/* Workers run side by side. With a delay one worker lingers for all; a worker that takes a batch
- * wakes the next. */
-START_TEST(due_groups_wake_all_workers) {
-    bench.config.batch_delay_us = _i ? 2000 : 0;
-    bench_start(3);
-    fake[FAKE_GPU].gated = true;
-    fake_job jobs[3];
-    for (int i = 0; i < 3; i++) {
-        bench_job(&jobs[i], 1, (float)i);
-        jobs[i].job.problem.conv.stride_h = i + 1; /* a group each */
-        fake_job_submit(&jobs[i]);
-    }
-    for (int i = 0; i < 3; i++) /* all are in their runs before any is let go */
-        fake_wait(&fake[FAKE_GPU].entered);
-    for (int i = 0; i < 3; i++)
-        sem_post(&fake[FAKE_GPU].gate);
-    for (int i = 0; i < 3; i++)
-        fake_job_expect(&jobs[i], XN_OK);
-}
-END_TEST
-
 START_TEST(threads_are_dealt_out) {
     bench.config.max_batch_images = 1;
     const int ordinal = 0;
@@ -135,70 +114,6 @@ START_TEST(threads_are_dealt_out) {
     for (int i = 0; i < 40; i++)
         fake_job_expect(&jobs[i], XN_OK);
     ck_assert_int_eq(fake[FAKE_CPU].threads_most, 4);
-}
-END_TEST
-
-START_TEST(devices_share_the_queue) {
-    bench.config.max_batch_images = 1;
-    bench_start_pair(2);
-    fake[FAKE_GPU].gated = true;
-    fake_job jobs[2];
-    for (int i = 0; i < 2; i++)
-        bench_submit(&jobs[i], 1, (float)i);
-    fake_wait(&fake[FAKE_GPU].entered);
-    fake_wait(&fake[FAKE_GPU].entered);
-    sem_post(&fake[FAKE_GPU].gate);
-    sem_post(&fake[FAKE_GPU].gate);
-    fake_job_expect(&jobs[0], XN_OK);
-    fake_job_expect(&jobs[1], XN_OK);
-    ck_assert_int_eq(jobs[0].job.device + jobs[1].job.device, 1); /* one each */
-    ck_assert_int_eq(fake[FAKE_GPU].prepares, 2);                 /* once a device */
-}
-END_TEST
-
-START_TEST(cancel) {
-    bench_start(1);
-    fake_job running, jobs[3];
-    bench_hold(FAKE_GPU, &running, 1, 100);
-    for (int i = 0; i < 3; i++)
-        bench_submit(&jobs[i], 1, (float)i);
-    xn_engine_cancel(bench.engine, &jobs[1].job, XN_ERR_CANCELLED);
-    fake_job_expect(&jobs[1], XN_ERR_CANCELLED); /* while the only worker is held */
-    ck_assert_int_eq(jobs[1].job.device, -1);
-    xn_engine_cancel(bench.engine, &running.job, XN_ERR_CANCELLED); /* it runs: nothing changes */
-    bench_let_go(FAKE_GPU, &running, XN_OK);
-    fake_job_expect(&jobs[0], XN_OK);
-    fake_job_expect(&jobs[2], XN_OK);
-    ck_assert_int_eq(fake_record_get(FAKE_GPU, 1).images, 2); /* without the cancelled one */
-}
-END_TEST
-
-START_TEST(expiry_while_workers_are_blocked) {
-    bench_start(1);
-    fake_job running, late, soon, later, none;
-    bench_hold(FAKE_GPU, &running, 1, 100);
-    int64_t now = xn_now_ns();
-    bench_job(&none, 1, 0);
-    bench_job(&later, 1, 1);
-    bench_job(&soon, 1, 2);
-    bench_job(&late, 1, 3);
-    later.job.deadline_ns = now + 20 * XN_NS_PER_MS;
-    soon.job.deadline_ns = now + 5 * XN_NS_PER_MS;
-    late.job.deadline_ns = now - 1; /* already over */
-    fake_job_submit(&none);
-    fake_job_submit(&later);
-    fake_job_submit(&soon);
-    fake_job_submit(&late);
-    fake_job_expect(&late, XN_ERR_DEADLINE);
-    fake_job_expect(&soon, XN_ERR_DEADLINE);
-    fake_job_expect(&later, XN_ERR_DEADLINE);
-    ck_assert_int_ge(soon.job.finished_ns, soon.job.deadline_ns);
-    ck_assert_int_ge(later.job.finished_ns, later.job.deadline_ns);
-    ck_assert_int_eq(later.job.started_ns, later.job.finished_ns);
-    bench_let_go(FAKE_GPU, &running, XN_OK);
-    fake_job_expect(&none, XN_OK);
-    ck_assert_int_eq(none.job.batch_requests, 1); /* the expired ones were never launched */
-    ck_assert_int_eq(fake_record_count(FAKE_GPU), 2);
 }
 END_TEST
 
@@ -272,38 +187,6 @@ START_TEST(retry_after_counts_jobs) {
 }
 END_TEST
 
-static void *wait_idle_main(void *engine) {
-    return xn_engine_wait_idle(engine, INT64_MAX) ? engine : NULL;
-}
-
-START_TEST(drain_finishes_what_was_admitted) {
-    bench_start(1);
-    xn_engine_health health = bench_health();
-    ck_assert(health.ready && !health.draining && !health.reason[0]);
-    ck_assert_str_eq(health.backend, "cuda");
-    xn_ticket tickets[2];
-    for (int i = 0; i < 2; i++)
-        ck_assert_int_eq(fake_admit(bench.engine, 10, &tickets[i], NULL), XN_OK);
-    fake_job running, queued;
-    bench_hold(FAKE_GPU, &running, 1, 100);
-    bench_job(&queued, 1, 1);
-    xn_engine_drain(bench.engine);
-    health = bench_health();
-    ck_assert(!health.ready && health.draining && health.reason[0]);
-    ck_assert_int_eq(bench_gauge(XN_GAUGE_READY), 0);
-    fake_job_submit(&queued); /* admitted before */
-    pthread_t waiter;
-    ck_assert_int_eq(pthread_create(&waiter, NULL, wait_idle_main, bench.engine), 0);
-    bench_let_go(FAKE_GPU, &running, XN_OK);
-    fake_job_expect(&queued, XN_OK);
-    for (int i = 0; i < 2; i++)
-        xn_ticket_leave(&tickets[i]);
-    void *idle = NULL;
-    pthread_join(waiter, &idle);
-    ck_assert_ptr_eq(idle, bench.engine);
-}
-END_TEST
-
 START_TEST(pools_by_name) {
     bench_start_pair(1);
     xn_error error = {0};
@@ -335,15 +218,10 @@ XN_SUITE(engine_batch) {
     tcase_add_test(t, equal_groups_join);
     tcase_add_test(t, delay_waits_for_company);
     tcase_add_test(t, delay_ends);
-    tcase_add_loop_test(t, due_groups_wake_all_workers, 0, 2);
     tcase_add_test(t, threads_are_dealt_out);
-    tcase_add_test(t, devices_share_the_queue);
-    tcase_add_test(t, cancel);
-    tcase_add_test(t, expiry_while_workers_are_blocked);
     tcase_add_test(t, run_failure_fails_its_batch_only);
     tcase_add_test(t, admission_by_settings);
     tcase_add_test(t, retry_after_counts_jobs);
-    tcase_add_test(t, drain_finishes_what_was_admitted);
     tcase_add_test(t, pools_by_name);
     suite_add_tcase(s, t);
     return s;

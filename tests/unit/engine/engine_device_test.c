@@ -181,38 +181,6 @@ START_TEST(loss_policy_cpu) {
 }
 END_TEST
 
-/* A job that moved belongs to the other pool, however it ends. */
-START_TEST(moved_and_then_ended) {
-    const bool expires = _i;
-    bench.config.on_device_loss = XN_LOSS_CPU;
-    bench_start_pair(1);
-    fake_job running, blocker, moves;
-    bench_hold(FAKE_GPU, &running, 1, 100);
-    bench_job(&blocker, 1, 1);
-    blocker.job.pool = 1;
-    blocker.job.problem.conv.group_channels = 1 << 24; /* all threads, to the engine's eyes */
-    fake[FAKE_CPU].gated = true;
-    fake_job_submit(&blocker);
-    fake_wait(&fake[FAKE_CPU].entered);
-    bench_job(&moves, 1, 2);
-    moves.job.any_pool = true;
-    if (expires)
-        moves.job.deadline_ns = xn_now_ns() + 500 * XN_NS_PER_MS;
-    fake_job_submit(&moves);
-    fake[FAKE_GPU].lost[0] = true;
-    bench_let_go(FAKE_GPU, &running, XN_ERR_DEVICE_LOST);
-    ck_assert_str_eq(xn_engine_primary(bench.engine), "cpu");
-    if (!expires)
-        xn_engine_cancel(bench.engine, &moves.job, XN_ERR_CANCELLED);
-    fake_job_expect(&moves, expires ? XN_ERR_DEADLINE : XN_ERR_CANCELLED);
-    for (int p = 0; p < 2; p++)
-        ck_assert_int_eq(xn_queue_count(bench.engine->pools.each[p].queue), 0);
-    fake[FAKE_CPU].gated = false;
-    sem_post(&fake[FAKE_CPU].gate);
-    fake_job_expect(&blocker, XN_OK);
-}
-END_TEST
-
 START_TEST(other_devices_go_on) {
     bench.config.on_device_loss = XN_LOSS_EXIT;
     bench_start_pair(2);
@@ -235,16 +203,6 @@ START_TEST(other_devices_go_on) {
         xn_store_put(xn_engine_store(bench.engine), "w", &tensor, NULL, NULL, &created, NULL, NULL),
         XN_OK);
     ck_assert_int_eq(fake[FAKE_GPU].prepares, prepares + 1);
-}
-END_TEST
-
-START_TEST(lost_while_preparing) {
-    bench.config.on_device_loss = XN_LOSS_CPU;
-    bench_start_pair(1);
-    fake[FAKE_GPU].lost[0] = true;
-    fake_job job;
-    bench_run(&job, 1, 1, XN_ERR_DEVICE_LOST);
-    ck_assert_str_eq(xn_engine_primary(bench.engine), "cpu");
 }
 END_TEST
 
@@ -318,40 +276,6 @@ START_TEST(canary_that_hangs) {
         ck_assert_int_eq(health.ready, hangs != 1);
         ck_assert(hangs != 1 || strstr(health.reason, "cuda:0 has not answered its canary"));
     }
-}
-END_TEST
-
-/* While one is out the engine is not idle: to stop it would be to wait for the device. */
-START_TEST(drains_beside_a_canary_that_hangs) {
-    bench.config.canary_interval_ms = 1;
-    bench_start(1);
-    bool runs = false;
-    fake[FAKE_GPU].hung[0] = true;
-    while (!runs) {
-        xn_lock_take(&bench.engine->lock);
-        runs = bench.engine->pools.devices[0].canary_since_ns;
-        xn_lock_drop(&bench.engine->lock);
-    }
-    xn_engine_drain(bench.engine);
-    ck_assert(!xn_engine_wait_idle(bench.engine, xn_now_ns() + 20 * XN_NS_PER_MS));
-    fake[FAKE_GPU].hung[0] = false;
-    ck_assert(xn_engine_wait_idle(bench.engine, xn_now_ns() + 60 * XN_NS_PER_S));
-    const int canaries = fake[FAKE_GPU].canaries;
-    nanosleep(&(struct timespec){0, 20 * XN_NS_PER_MS}, NULL);
-    ck_assert_int_eq(fake[FAKE_GPU].canaries, canaries); /* none begins any more */
-}
-END_TEST
-
-START_TEST(canary_finds_the_loss) {
-    bench.config.canary_interval_ms = 1;
-    bench_start(1);
-    sem_t fatal;
-    sem_init(&fatal, 0, 0);
-    fake[FAKE_GPU].lost[0] = true;
-    xn_engine_on_fatal(bench.engine, on_fatal, &fatal); /* perhaps after the loss: still called */
-    fake_wait(&fatal);
-    const xn_engine_health health = bench_health();
-    ck_assert(!health.ready && health.device_lost);
 }
 END_TEST
 
@@ -529,15 +453,11 @@ XN_SUITE(engine_device) {
     tcase_add_test(t, answers_give_memory_back);
     tcase_add_test(t, loss_policy_exit);
     tcase_add_test(t, loss_policy_cpu);
-    tcase_add_loop_test(t, moved_and_then_ended, 0, 2);
     tcase_add_test(t, other_devices_go_on);
-    tcase_add_test(t, lost_while_preparing);
     tcase_add_test(t, lost_while_registering);
     tcase_add_test(t, canary_at_start);
     tcase_add_test(t, canary_makes_unready_and_ready);
     tcase_add_test(t, canary_that_hangs);
-    tcase_add_test(t, drains_beside_a_canary_that_hangs);
-    tcase_add_test(t, canary_finds_the_loss);
     tcase_add_test(t, released_after_done);
     tcase_add_test(t, batch_is_halved);
     tcase_add_test(t, run_out_of_memory_is_halved);

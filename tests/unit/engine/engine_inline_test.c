@@ -154,49 +154,6 @@ static void caller_end(caller *c, xn_status status) {
     fake_job_expect_inline(&c->job, status);
 }
 
-START_TEST(threads_are_of_the_budget) {
-    caller callers[2];
-    fake_job job;
-    start(2);
-    for (int i = 0; i < 2; i++)
-        caller_start(&callers[i]);
-    ck_assert(!bench_try(&job)); /* no thread is left, neither for it */
-    fake_job_submit(&job);       /* nor for the worker */
-    ck_assert_int_eq(bench_gauge(XN_GAUGE_QUEUE_DEPTH), 1);
-    fake[FAKE_CPU].gated = false;
-    sem_post(&fake[FAKE_CPU].gate); /* the first thread that is given back is the worker's */
-    fake_job_expect(&job, XN_OK);
-    sem_post(&fake[FAKE_CPU].gate);
-    for (int i = 0; i < 2; i++)
-        caller_end(&callers[i], XN_OK);
-    ck_assert_int_eq(fake[FAKE_CPU].threads_most, 2);
-}
-END_TEST
-
-static void *stop(void *engine) {
-    xn_engine_stop(engine);
-    return NULL;
-}
-
-START_TEST(the_end_waits_for_it) {
-    caller c;
-    fake_job job;
-    pthread_t stopper;
-    start(2);
-    caller_start(&c);
-    xn_engine_drain(bench.engine); /* what was admitted goes on */
-    ck_assert_int_eq(pthread_create(&stopper, NULL, stop, bench.engine), 0);
-    xn_engine_health health = {0};
-    while (!health.draining)
-        xn_engine_health_get(bench.engine, &health);
-    ck_assert(!c.ran); /* and nothing it uses is gone */
-    sem_post(&fake[FAKE_CPU].gate);
-    pthread_join(stopper, NULL);
-    caller_end(&c, XN_OK);
-    ck_assert(!bench_try(&job)); /* none begins any more */
-}
-END_TEST
-
 /* ---- failures ---- */
 
 START_TEST(a_failure_is_its_own) {
@@ -217,25 +174,6 @@ START_TEST(without_memory_a_worker_does_it) {
     ck_assert(!bench_try(&job));
     fake_job_submit(&job);
     fake_job_expect(&job, XN_OK);
-}
-END_TEST
-
-static void fatal(void *context) {
-    sem_post(context);
-}
-
-START_TEST(it_may_lose_the_device) {
-    fake_job job;
-    sem_t told;
-    start(2);
-    sem_init(&told, 0, 0);
-    xn_engine_on_fatal(bench.engine, fatal, &told);
-    fake[FAKE_CPU].lost[0] = true;
-    bench_run_inline(&job, XN_ERR_DEVICE_LOST);
-    fake_wait(&told);
-    const xn_engine_health health = bench_health();
-    ck_assert(health.device_lost && !health.ready);
-    ck_assert(!bench_try(&job));
 }
 END_TEST
 
@@ -263,11 +201,8 @@ XN_SUITE(engine_inline) {
     tcase_add_loop_test(t, when_it_may, 0, sizeof cases / sizeof *cases);
     tcase_add_loop_test(t, beside_a_batch, 0, 2);
     tcase_add_test(t, not_while_another_waits);
-    tcase_add_test(t, threads_are_of_the_budget);
-    tcase_add_test(t, the_end_waits_for_it);
     tcase_add_test(t, a_failure_is_its_own);
     tcase_add_test(t, without_memory_a_worker_does_it);
-    tcase_add_test(t, it_may_lose_the_device);
     tcase_add_test(t, a_worker_short_of_memory_waits_for_it);
     suite_add_tcase(s, t);
     return s;
