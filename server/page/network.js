@@ -10,8 +10,8 @@ const isDigits = config => dimsOf(config).join() === "8,8,1" &&
 
 // {height, width, channels} of a network that takes pictures, else null.
 function pictureOf(config) {
-    const { dims, format, data_type } = config.input[0];
-    if (dims.length !== 3 || data_type === "TYPE_FP16")
+    const { dims, format } = config.input[0];
+    if (dims.length !== 3)
         return null;
     const [height, width, channels] = format === "FORMAT_NHWC" ? dims : [dims[1], dims[2], dims[0]];
     return channels === 1 || channels === 3 ? { height, width, channels } : null;
@@ -37,11 +37,9 @@ function question(config, data) {
 }
 
 // [{score, index, label}], best first, and the times.
-async function infer(config, text, bytes) {
-    const headers = bytes ? { "Content-Type": "application/octet-stream",
-        "Inference-Header-Content-Length": String(text.length) } : { "Content-Type": "application/json" };
-    const response = await request(`/v2/models/${encodeURIComponent(config.name)}/infer`,
-        { method: "POST", headers, body: bytes ? new Blob([text, bytes]) : text });
+async function infer(config, query, type, body) {
+    const response = await request(`/v2/models/${encodeURIComponent(config.name)}/infer${query}`,
+        { method: "POST", headers: { "Content-Type": type }, body });
     const { outputs, parameters } = await response.json();
     const classes = outputs[0].data.map(entry => {
         const [score, index, ...label] = entry.split(":");
@@ -66,37 +64,30 @@ const inferTime = parameters => `${microseconds(parameters.compute_ns / 1000)} c
 
 // ---- of the picture ----
 
-function pixelsFor(config) {
-    const { height, width, channels } = pictureOf(config), [one] = config.input;
-    const canvas = make("canvas", { width, height, role: "img", "aria-label": "What the network gets" });
-    const ink = canvas.getContext("2d");
-    ink.drawImage(paintSource(Math.max(width, height)), 0, 0, width, height);
-    const { data } = ink.getImageData(0, 0, width, height), count = height * width;
-    const bytes = one.data_type === "TYPE_UINT8";
-    const values = new (bytes ? Uint8Array : Float32Array)(count * channels);
-    for (let i = 0; i < count; i++)
-        for (let c = 0; c < channels; c++) {
-            const value = channels === 1 ? Math.round(0.299 * data[4 * i] + 0.587 * data[4 * i + 1] +
-                0.114 * data[4 * i + 2]) : data[4 * i + c];
-            values[one.format === "FORMAT_NHWC" ? i * channels + c : c * count + i] =
-                bytes ? value : value / 255;
-        }
-    return { canvas, values };
+// A file that the daemon decodes: the user's own if it can, else what is drawn here, as PNG.
+async function encodedPicture() {
+    const file = source.file;
+    if (["image/jpeg", "image/png"].includes(file?.type))
+        return { file, name: file.name };
+    const drawn = await new Promise(resolve => paintSource(512).toBlob(resolve, "image/png"));
+    return { file: drawn, name: "picture.png" };
 }
 
 const recognise = onlyLatest(async outdated => {
     if (!network || byId("recognition").hidden)
         return;
-    const { canvas, values } = pixelsFor(network), { height, width, channels } = pictureOf(network);
+    const { height, width, channels } = pictureOf(network), { file, name } = await encodedPicture();
+    if (outdated())
+        return;
+    const canvas = paintSource(224);
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", "The picture");
     byId("seen").replaceChildren(make("figure", {}, canvas, make("figcaption", {},
-        make("b", {}, "Input"), make("span", {}, `${height} × ${width} × ${channels}`))));
-    const name = values instanceof Uint8Array ? "input.u8" : "input.f32";
-    const text = JSON.stringify(question(network,
-        { parameters: { binary_data_size: values.byteLength } }));
-    byId("curl").textContent = `printf %s ${quoted(text)} |\n  cat - ${name} | curl -sS ${location.origin}/v2/models/${network.name}/infer${curlKey()} \\\n` +
-        `    -H 'Inference-Header-Content-Length: ${text.length}' --data-binary @-`;
-    offerToSave(values, name);
-    const { classes, parameters } = await infer(network, text, values);
+        make("b", {}, "Picture"), make("span", {}, `becomes ${height} × ${width} × ${channels}`))));
+    byId("curl").textContent = `curl -sS '${location.origin}/v2/models/${network.name}/infer?classes=10'${curlKey()} \\\n` +
+        `    --data-binary @${quoted(name)}`;
+    offerToSave(file, name, file.type);
+    const { classes, parameters } = await infer(network, "?classes=10", file.type, file);
     if (outdated())
         return;
     showScores(byId("classes"), classes);
@@ -194,7 +185,7 @@ const scoreDigit = onceMore(async () => {
     const text = JSON.stringify(question(digits, { data: [...cells] }));
     byId("digit-curl").textContent =
         `curl -sS ${location.origin}/v2/models/${digits.name}/infer${curlKey()} -d ${quoted(text)}`;
-    const { classes, parameters } = await infer(digits, text);
+    const { classes, parameters } = await infer(digits, "", "application/json", text);
     const [best] = classes;
     showScores(byId("scores"), classes.sort((a, b) => a.index - b.index));
     byId("digit-says").textContent = `It reads ${best.label}.`;

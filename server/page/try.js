@@ -29,7 +29,7 @@ const KERNELS = [
       weights: [1, 1, 1, 1, 1, 1, -1, -1, -1] },
 ];
 
-let source = SAMPLES[0]; // or an ImageBitmap
+let source = SAMPLES[0]; // or {file, bitmap} of the user
 let input = null; // what is convolved
 let kernel = KERNELS[0];
 let channel = 0;
@@ -218,9 +218,9 @@ function showTimes(xnor, float, runs) {
 
 let saved = ""; // what the link to save points at
 
-function offerToSave(values, name) {
+function offerToSave(values, name, type = "application/octet-stream") {
     URL.revokeObjectURL(saved);
-    saved = URL.createObjectURL(new Blob([values], { type: "application/octet-stream" }));
+    saved = URL.createObjectURL(new Blob([values], { type }));
     const link = byId("save");
     link.href = saved;
     link.download = name;
@@ -237,8 +237,8 @@ function showCurl() {
 
 // ---- the picture ----
 
-const paintSource = size => source instanceof ImageBitmap
-    ? paintPicture(source, size) : paintSample(source, size);
+const paintSource = size => source.bitmap
+    ? paintPicture(source.bitmap, size) : paintSample(source, size);
 
 function takePicture() {
     side = Number(byId("side").value);
@@ -262,7 +262,7 @@ function chooseSource(one) {
 
 async function openPicture(file) {
     try {
-        chooseSource(await createImageBitmap(file));
+        chooseSource({ file, bitmap: await createImageBitmap(file) });
         say(`${file.name} is the picture now`);
     } catch {
         showProblem(new Error(`${file.name || "That"} is no picture that this browser can read.`));

@@ -59,7 +59,31 @@ def write_model(folder, datatype, **members):
         shutil.copy(DIGITS / name, folder)
 
 
+PIXELS_SIDE, PIXELS_RESIZE = 96, 112
+
+
+def write_pixels(folder):
+    """A network whose output is the picture that it takes, channels first."""
+    side = PIXELS_SIDE
+    config = {
+        "format": "xnord-network/1",
+        "input": {
+            "datatype": "UINT8",
+            "shape": [side, side, 3],
+            "layout": "NHWC",
+            "picture": {"resize": PIXELS_RESIZE, "crop": side, "filter": "bilinear"},
+        },
+        "layers": [{"op": "affine", "name": "same"}],
+    }
+    head = b'{"same.scale":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    values = numpy.ones(1, "<f4").tobytes()
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + values)
+
+
 def write_repository(folder):
+    write_pixels(folder / "pixels")
     write_model(folder / "digits-fp32", "FP32")
     write_model(folder / "digits-fp16", "FP16")
     write_model(folder / "small", "UINT8", max_batch_size=4)

@@ -279,10 +279,15 @@ class PageTest(unittest.TestCase):
             page.wait("document.querySelector('#classes .best b')?.textContent === 'red'")
             shown = page.run("[...document.querySelectorAll('#classes li')].map(li => "
                              "[li.querySelector('b').textContent, li.querySelector('span').textContent])")
-            self.download(page, folder, "input.u8")
             answer = json.loads(self.curl(page, folder))
             expected = [entry.split(":") for entry in answer["outputs"][0]["data"]]
             self.assertEqual(shown, [[label, f"{float(score):.3f}"] for score, _, label in expected])
+            # Of a drawn sample, what is sent can be saved.
+            page.click("#samples button")
+            page.wait("document.querySelector('#curl').textContent.includes('picture.png')")
+            self.download(page, folder, "picture.png")
+            answer = json.loads(self.curl(page, folder))
+            self.assertEqual(len(answer["outputs"][0]["data"]), 3)
         self.assertFalse(page.run("document.querySelector('#convolution').checkVisibility()"))
         page.screenshot(f"{SHOTS}/network-light.png")
         self.change(page, lambda: page.click("#kernel-0"))

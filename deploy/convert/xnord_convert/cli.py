@@ -233,6 +233,8 @@ def convert_checkpoint(options: argparse.Namespace) -> Network:
     network, x = Preprocessing(options.input_datatype, options.layout, mean, std).begin(
         (channels, height, width)
     )
+    raw = options.input_datatype != "UINT8" and options.mean is None and options.std is None
+    network.picture = family.picture((height, width), raw)
     found = checkpoint.read(options.file)
     check_source(options, family, found)
     try:

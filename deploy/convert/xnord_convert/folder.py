@@ -51,6 +51,8 @@ def config_of(
         "shape": shape,
         "layout": network.layout,
     }
+    if network.picture:
+        config["input"]["picture"] = network.picture
     outputs = [{"name": output, "layer": layer} for output, layer in network.outputs]
     if labels:
         outputs[0]["labels"] = "labels.txt"

@@ -17,6 +17,7 @@ class Network:
     def __init__(self, name: str, channels: int, height: int, width: int):
         self.input, self.shape = name, (channels, height, width)  # of an image
         self.datatype, self.layout = "FP32", "NCHW"
+        self.picture: dict[str, Any] = {}  # how an encoded picture becomes the input
         self.layers: list[dict[str, Any]] = []
         self.tensors: dict[str, np.ndarray] = {}
         self.outputs: list[tuple[str, str]] = []  # name, layer; none: the last layer's

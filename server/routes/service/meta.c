@@ -52,16 +52,17 @@ static void show_server(xn_context *ctx) {
     xn_document_string(&text, health.backend);
     xn_document_add(&text, ", \"devices\": ");
     append_devices(&text, engine);
-    xn_document_add(&text,
-                    ", \"limits\": {\"max_body_bytes\": %lld, \"max_elements\": %lld, "
-                    "\"max_output_bytes\": %lld, \"max_operations\": %lld, \"queue_depth\": %lld, "
-                    "\"queue_bytes\": %lld, \"max_image_bytes\": %lld, \"timeout_ms\": %lld, "
-                    "\"max_timeout_ms\": %lld, \"max_batch_images\": %lld}}",
-                    (long long)c->max_body_bytes, (long long)c->max_elements,
-                    (long long)c->max_output_bytes, (long long)c->max_operations,
-                    (long long)c->queue_depth, (long long)c->queue_bytes,
-                    (long long)xn_config_image_bytes(c), (long long)c->timeout_ms,
-                    (long long)c->max_timeout_ms, (long long)c->max_batch_images);
+    xn_document_add(
+        &text,
+        ", \"limits\": {\"max_body_bytes\": %lld, \"max_elements\": %lld, "
+        "\"max_output_bytes\": %lld, \"max_operations\": %lld, \"queue_depth\": %lld, "
+        "\"queue_bytes\": %lld, \"max_image_bytes\": %lld, "
+        "\"max_picture_pixels\": %lld, \"timeout_ms\": %lld, \"max_timeout_ms\": %lld, "
+        "\"max_batch_images\": %lld}}",
+        (long long)c->max_body_bytes, (long long)c->max_elements, (long long)c->max_output_bytes,
+        (long long)c->max_operations, (long long)c->queue_depth, (long long)c->queue_bytes,
+        (long long)xn_config_image_bytes(c), (long long)c->max_picture_pixels,
+        (long long)c->timeout_ms, (long long)c->max_timeout_ms, (long long)c->max_batch_images);
     xn_context_json(ctx, 200, &text);
 }
 

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from definitions import BiRealNet, same
 from graphs import ROOT, Case, Graphs
 from xnord_convert import ConvertError, bits, checkpoint, cli, folder, numbers
+from xnord_convert.families import FAMILIES
 from xnord_convert.network import Network
 from xnord_convert.onnx_file import convert
 from xnord_convert.preprocess import Preprocessing
@@ -247,6 +248,22 @@ class CommandLine(Case):
         self.assertEqual((self.path / "m/labels.txt").read_text(), "a\nb\n")
         tensors = read_tensors(self.path / "m/model.safetensors")
         self.assert_close(tensors["normalise.scale"], 1 / (255 * np.array([0.229, 0.224, 0.225])))
+
+    def test_pictures(self) -> None:
+        def picture(family: str, size: tuple[int, int], raw: bool) -> dict[str, object]:
+            return FAMILIES[family].picture(size, raw)
+
+        torchvision = {"resize": 256, "crop": 224, "filter": "bilinear"}
+        self.assertEqual(picture("birealnet18", (224, 224), False), torchvision)
+        self.assertEqual(picture("quicknet", (224, 224), False), torchvision | {"filter": "bicubic"})
+        self.assertEqual(picture("alexnet", (227, 227), True), torchvision | {"crop": 227})
+        self.assertEqual(picture("birealnet18", (32, 32), False), {})
+        self.assertEqual(picture("quicknet", (96, 96), True), {"mean": [0.5] * 3, "std": [0.5] * 3})
+        self.assertEqual(picture("cnv", (32, 32), True), {})
+        self.convert("--family", "birealnet18", str(self.bireal()))
+        config = json.loads((self.path / "m/config.json").read_text())
+        mean = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+        self.assertEqual(config["input"]["picture"], mean)
 
     def test_what_is_refused(self) -> None:
         file = str(self.bireal())

@@ -7,7 +7,7 @@ tensors, so that narrower networks and other numbers of classes convert as well.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 from ..checkpoint import Checkpoint
 from ..network import Network
@@ -40,6 +40,18 @@ class Family:
     keras: Optional[bool] = False  # whether files are Keras', where not both are
     zero: int = 1  # its authors' sign(0)
     assumed: Optional[str] = None  # what tensors cannot tell
+
+    def picture(self, size: tuple[int, int], normalised: bool) -> dict[str, Any]:
+        """What its authors do with a picture before they test: of ImageNet the shorter side becomes
+        256, by larq-zoo's bicubic filter or torchvision's bilinear one, and the middle is cut out.
+        normalised: the network takes values that the client has normalised."""
+        picture: dict[str, Any] = {}
+        if size == self.shape[1:] and size in ((224, 224), (227, 227)):
+            kind = "bicubic" if self.keras else "bilinear"
+            picture = {"resize": 256, "crop": size[0], "filter": kind}
+        if normalised and self.preprocessing:
+            picture["mean"], picture["std"] = map(list, self.preprocessing)
+        return picture
 
 
 FAMILIES: dict[str, Family] = {
