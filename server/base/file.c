@@ -114,12 +114,13 @@ DIR *xn_file_names(int folder) {
     return names;
 }
 
-/* ---- reading ---- */
+/* ---- reading and writing ---- */
 
-ssize_t xn_file_fill(int fd, void *bytes, size_t most) {
+ssize_t xn_file_fill(int fd, void *bytes, size_t most, const atomic_bool *stop) {
     size_t have = 0;
-    while (have < most) {
-        ssize_t got = read(fd, (char *)bytes + have, most - have);
+    while (have < most && !(stop && atomic_load(stop))) {
+        const size_t chunk = most - have < CHUNK ? most - have : CHUNK;
+        const ssize_t got = read(fd, (char *)bytes + have, chunk);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -131,26 +132,12 @@ ssize_t xn_file_fill(int fd, void *bytes, size_t most) {
     return (ssize_t)have;
 }
 
-bool xn_file_read_start(int fd, void *bytes, size_t length, const atomic_bool *stop, size_t *got) {
-    *got = 0;
-    while (*got < length && !(stop && atomic_load(stop))) {
-        size_t most = length - *got < CHUNK ? length - *got : CHUNK;
-        ssize_t n = pread(fd, (char *)bytes + *got, most, (off_t)*got);
-        if (n < 0 && errno != EINTR)
-            return false;
-        if (n == 0)
-            break;
-        *got += n > 0 ? (size_t)n : 0;
-    }
-    return true;
-}
-
 xn_file_read_result xn_file_read_whole(int fd, const struct stat *before, void *bytes,
                                        const atomic_bool *stop) {
     struct stat after;
-    size_t got = 0;
-    const size_t length = (size_t)before->st_size;
-    if (!xn_file_read_start(fd, bytes, length, stop, &got) || fstat(fd, &after))
+    const ssize_t length = before->st_size;
+    const ssize_t got = lseek(fd, 0, SEEK_SET) ? -1 : xn_file_fill(fd, bytes, (size_t)length, stop);
+    if (got < 0 || fstat(fd, &after))
         return XN_FILE_UNREADABLE;
     const xn_file_id was = xn_file_id_of(before), is = xn_file_id_of(&after);
     return got == length && xn_file_id_equal(&was, &is) ? XN_FILE_WHOLE : XN_FILE_CHANGED;
@@ -162,7 +149,7 @@ xn_status xn_file_read(int fd, const char *setting, const char *name, size_t mos
     char *bytes = xn_mem_alloc(most + 1);
     if (!bytes)
         return xn_fail(error, XN_ERR_NO_MEMORY, setting, "no memory to read %.240s", name);
-    ssize_t got = xn_file_fill(fd, bytes, most + 1);
+    ssize_t got = xn_file_fill(fd, bytes, most + 1, NULL);
     if (got < 0)
         status = xn_fail(error, XN_ERR_IO, setting, "%.240s: %s", name, strerror(errno));
     else if ((size_t)got > most)
@@ -177,4 +164,14 @@ xn_status xn_file_read(int fd, const char *setting, const char *name, size_t mos
     *text = bytes;
     *length = (size_t)got;
     return XN_OK;
+}
+
+bool xn_file_write(int fd, const void *bytes, size_t length) {
+    for (size_t done = 0; done < length;) {
+        const ssize_t n = write(fd, (const char *)bytes + done, length - done);
+        if (n < 0 && errno != EINTR)
+            return false;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return true;
 }

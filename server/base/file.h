@@ -42,19 +42,17 @@ xn_file_opened xn_file_open_plain(int root, int folder, const char *name, int *f
 /* The names in an open folder, from the start, for closedir; NULL with errno. */
 DIR *xn_file_names(int folder);
 
-/* Reads a file from its start: up to `length` bytes, its end, or *stop, which may be NULL; *got
- * says how many. False, with errno, where that fails. */
-bool xn_file_read_start(int fd, void *bytes, size_t length, const atomic_bool *stop, size_t *got);
-
 /* Reads all of the file that *before describes; bytes has room for it. Where *stop becomes true it
  * ends early, as XN_FILE_CHANGED. XN_FILE_UNREADABLE: errno says why. */
 typedef enum { XN_FILE_WHOLE, XN_FILE_CHANGED, XN_FILE_UNREADABLE } xn_file_read_result;
 xn_file_read_result xn_file_read_whole(int fd, const struct stat *before, void *bytes,
                                        const atomic_bool *stop);
 
-/* Reads until the end of the file, or `most` bytes; -1 with errno where that fails. By read(2):
- * stdio would leave copies of a secret in its buffer. */
-ssize_t xn_file_fill(int fd, void *bytes, size_t most);
+/* Reads until the end of the file, `most` bytes, or *stop, which may be NULL; -1 with errno where
+ * that fails. By read(2): stdio would leave copies of a secret in its buffer. */
+ssize_t xn_file_fill(int fd, void *bytes, size_t most, const atomic_bool *stop);
+/* All of the bytes; false with errno. */
+bool xn_file_write(int fd, const void *bytes, size_t length);
 
 /* The file that a setting names, in fresh memory with a NUL behind it (xn_mem_free). name: how the
  * messages call it, such as "--config app.conf"; setting: the field of the error. XN_ERR_IO,

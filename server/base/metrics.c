@@ -275,7 +275,7 @@ static bool read_small(const char *path, char *text, size_t size) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
-    ssize_t got = xn_file_fill(fd, text, size - 1);
+    ssize_t got = xn_file_fill(fd, text, size - 1, NULL);
     close(fd);
     text[got > 0 ? got : 0] = 0;
     return got > 0;

@@ -1,23 +1,39 @@
-/* weights_dir.c: a record for each file, PUT, DELETE, and the thread that looks at the folder. The
- * design is in weights_dir.h. */
+/* weights_dir.c: the folder and its files, a record for each file, PUT, DELETE, and the thread that
+ * looks at the folder. The design is in weights_dir.h. */
 #include "weights_dir.h"
 
 #include "arrays.h"
 #include "clock.h"
+#include "file.h"
 #include "log.h"
 #include "threads.h"
-#include "weights_dir_file.h"
+#include "weights_tensors.h"
 #include "xn_mem.h"
+#include "xn_weights_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/random.h>
+#include <unistd.h>
 
-#define OTHER_FILES_MAX 1000         /* records of files that are of no use */
+#define TEMPORARY_START ".xnord-"
+#define TEMPORARY_END ".tmp"
+#define TEMPORARY_OLD_S 1800 /* no writer takes so long, nor are clocks of hosts so far apart */
+#define OTHER_FILES_MAX 1000 /* records of files that are of no use */
 #define VERIFY_NS (10 * XN_NS_PER_S) /* longer than the grain of any file system's times */
 #define RETRY_POLLS 10               /* between two tries of a file that failed */
 #define RETRY_NS (2 * XN_NS_PER_S)   /* between two looks while the folder cannot be read */
+
+typedef struct folder {
+    const char *path;
+    int fd; /* -1: it is not open */
+    xn_file_id id;
+} folder;
 
 /* The file NAME.safetensors as it was seen last. The name may be one that weights cannot have. */
 typedef struct record {
@@ -32,7 +48,7 @@ typedef struct record {
 
 struct xn_weights_dir {
     /* constant after opening */
-    xn_folder folder;
+    folder folder;
     xn_weights_dir_options options;
     xn_store *store;
     xn_metrics *metrics;
@@ -50,9 +66,188 @@ struct xn_weights_dir {
     xn_names records; /* of record */
 };
 
+/* ---- the folder ---- */
+
+typedef struct file_name {
+    char text[NAME_MAX + 1];
+} file_name;
+
+static file_name file_of(const char *name) {
+    file_name file;
+    snprintf(file.text, sizeof file.text, "%.*s" XN_WEIGHTS_SUFFIX,
+             (int)(NAME_MAX - strlen(XN_WEIGHTS_SUFFIX)), name);
+    return file;
+}
+
+static xn_status fail_folder(const char *path, const char *what, xn_error *error) {
+    return xn_fail(error, XN_ERR_IO, "weights-dir", "--weights-dir %.200s: %s: %s", path, what,
+                   strerror(errno));
+}
+
+/* -1: errno says why. */
+static int make_temporary(const folder *in, char file[48]) {
+    uint64_t random;
+    if (getrandom(&random, sizeof random, 0) != sizeof random)
+        return -1;
+    snprintf(file, 48, TEMPORARY_START "%016llx" TEMPORARY_END, (unsigned long long)random);
+    return openat(in->fd, file, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+}
+
+/* On failure too, out->fd is to be closed. */
+static xn_status open_folder(const char *path, folder *out, xn_error *error) {
+    struct stat info;
+    char file[48];
+    out->path = path;
+    out->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (out->fd < 0 || fstat(out->fd, &info))
+        return fail_folder(path, "it cannot be opened", error);
+    out->id = xn_file_id_of(&info);
+    const int fd = make_temporary(out, file);
+    if (fd >= 0 && !close(fd) && !unlinkat(out->fd, file, 0))
+        return XN_OK;
+    if (errno != EROFS && errno != EACCES && errno != EPERM)
+        return fail_folder(path, "a file cannot be made in it", error);
+    xn_log(XN_LOG_WARN, NULL,
+           "--weights-dir %.200s cannot be written (%s): the weights in it are served, PUT and "
+           "DELETE are refused",
+           path, strerror(errno));
+    return XN_OK;
+}
+
+/* Whether the path still leads to the folder that is open. */
+static xn_status check_folder(const folder *in, xn_error *error) {
+    struct stat info;
+    if (stat(in->path, &info))
+        return xn_fail(error, XN_ERR_IO, "weights-dir", "the folder of --weights-dir is gone: %s",
+                       strerror(errno));
+    if (info.st_dev != in->id.device || info.st_ino != in->id.inode)
+        return xn_fail(error, XN_ERR_IO, "weights-dir",
+                       "the folder of --weights-dir is another folder than when the daemon was "
+                       "started; restart it if that is meant");
+    return XN_OK;
+}
+
+/* Makes renames and removals durable. what: what is done, for the message. */
+static xn_status sync_folder(const folder *in, const char *what, xn_error *error) {
+    /* EINVAL: a file system that does not know how to, and so has nothing to wait for. */
+    if (!fsync(in->fd) || errno == EINVAL)
+        return XN_OK;
+    return xn_fail(error, XN_ERR_IO, "weights-dir",
+                   "%s, but that may not outlast a loss of power: the folder of --weights-dir "
+                   "cannot be synchronised: %s",
+                   what, strerror(errno));
+}
+
+/* ---- its files ---- */
+
+static xn_status fail_file(const char *verb, const char *file, xn_error *error) {
+    switch (errno) {
+    case ENOENT:
+        return xn_fail(error, XN_ERR_NOT_FOUND, "weights-dir", "there is no %.160s", file);
+    case EISDIR:
+        return xn_fail(error, XN_ERR_UNSUPPORTED, "name",
+                       "%.160s in --weights-dir is a folder; remove it or choose another name",
+                       file);
+    case EXDEV:
+        return xn_fail(error, XN_ERR_IO, "weights-dir",
+                       "it is a link that leaves the folder; a link may lead to what lies in "
+                       "--weights-dir");
+    case EROFS:
+        return xn_fail(error, XN_ERR_IO, "weights-dir",
+                       "cannot %s %.160s: --weights-dir is read-only here; the weights in it are "
+                       "served, but can be changed only where the folder is writable",
+                       verb, file);
+    default:
+        return xn_fail(error, XN_ERR_IO, "weights-dir", "cannot %s %.160s in --weights-dir: %s",
+                       verb, file, strerror(errno));
+    }
+}
+
+/* What the name's file is known by; of a link, the file that it leads to. */
+static xn_status stat_file(const folder *in, const char *name, xn_file_id *id, xn_error *error) {
+    const file_name file = file_of(name);
+    struct stat info;
+    if (!fstatat(in->fd, file.text, &info, 0)) {
+        *id = xn_file_id_of(&info);
+        return XN_OK;
+    }
+    if (errno != ENOENT || fstatat(in->fd, file.text, &info, AT_SYMLINK_NOFOLLOW))
+        return fail_file("look at", file.text, error);
+    return xn_fail(error, XN_ERR_IO, "weights-dir", "it is a link to what is not there");
+}
+
+/* *checksum: what its header states. */
+static xn_status open_file(const folder *in, const char *file, int *fd, struct stat *info,
+                           uint64_t *checksum, xn_error *error) {
+    unsigned char start[XN_WEIGHTS_FILE_MARK_BYTES];
+    const xn_file_opened opened = xn_file_open_plain(in->fd, in->fd, file, fd, info);
+    if (opened == XN_FILE_OTHER)
+        return xn_fail(error, XN_ERR_MALFORMED, "weights-dir", "it is %s, not a plain file",
+                       xn_file_kind(info->st_mode));
+    const ssize_t got = opened == XN_FILE_OPEN ? xn_file_fill(*fd, start, sizeof start, NULL) : -1;
+    const xn_status status = got < 0 ? fail_file("read", file, error)
+                                     : xn_weights_file_mark(start, (size_t)got, checksum, error);
+    if (status && opened == XN_FILE_OPEN)
+        close(*fd);
+    return status;
+}
+
+static xn_status stated_checksum(const folder *in, const char *name, uint64_t *checksum) {
+    struct stat info;
+    xn_error ignored;
+    int fd;
+    const xn_status status = open_file(in, file_of(name).text, &fd, &info, checksum, &ignored);
+    if (!status)
+        close(fd);
+    return status;
+}
+
+/* A hidden file, on disk, that becomes the file of a name. */
+typedef struct temporary {
+    char file[48];
+    int fd;
+    uint64_t checksum;
+} temporary;
+
+static void end_temporary(const folder *in, const temporary *t, bool renamed) {
+    close(t->fd);
+    if (!renamed)
+        unlinkat(in->fd, t->file, 0);
+}
+
+/* On failure there is no file. */
+static xn_status write_temporary(const folder *in, const xn_tensor *const tensors[3],
+                                 temporary *out, xn_error *error) {
+    xn_weights_file_head head;
+    xn_weights_file_begin(tensors[0], tensors[1], tensors[2], &head);
+    out->checksum = head.checksum;
+    out->fd = make_temporary(in, out->file);
+    bool written = out->fd >= 0 && xn_file_write(out->fd, head.bytes, head.length);
+    for (int i = 0; written && i < 3; i++)
+        written = !tensors[i] || xn_file_write(out->fd, tensors[i]->data, tensors[i]->bytes);
+    if (written && !fsync(out->fd))
+        return XN_OK;
+    const xn_status status = fail_file("write", "the weights' file", error);
+    if (out->fd >= 0)
+        end_temporary(in, out, false);
+    return status;
+}
+
+/* Whether `file` is a temporary one; it is removed if it is so old that its writer is gone. */
+static bool expire_temporary(const folder *in, const char *file) {
+    struct stat info;
+    if (fnmatch(TEMPORARY_START "*" TEMPORARY_END, file, FNM_PERIOD))
+        return false;
+    if (!fstatat(in->fd, file, &info, 0) &&
+        xn_wall_ns() / XN_NS_PER_S - info.st_mtim.tv_sec > TEMPORARY_OLD_S &&
+        !unlinkat(in->fd, file, 0))
+        xn_log(XN_LOG_INFO, NULL, "weights-dir: %s removed: a writer that is gone left it", file);
+    return true;
+}
+
 /* ---- records ---- */
 
-/* The record of the name, made if there is none; NULL without memory. */
+/* Made if there is none; NULL without memory. */
 static record *make_locked(xn_weights_dir *dir, const char *name) {
     record *r = xn_names_get(&dir->records, name);
     if (r || !xn_names_reserve(&dir->records) || !(r = xn_mem_zalloc(1, sizeof *r)))
@@ -85,24 +280,21 @@ static void set_loaded_locked(xn_weights_dir *dir, record *r, const xn_file_id *
 
 /* ---- put and delete ---- */
 
-static xn_status finish(xn_weights_dir *dir, xn_status status, const xn_error *why,
-                        xn_error *error) {
+static xn_status count_failure(xn_weights_dir *dir, xn_status status) {
     if (status == XN_ERR_IO)
         xn_metrics_add(dir->metrics, XN_COUNTER_WEIGHTS_DIR_ERRORS, 1);
-    if (status && error)
-        *error = *why;
     return status;
 }
 
 /* Some file systems take names that differ in upper and lower case only for one name. */
 static xn_status check_case_locked(const xn_weights_dir *dir, const char *name, xn_error *error) {
     xn_file_id mine, other;
-    if (xn_folder_stat(&dir->folder, name, &mine, error))
+    if (stat_file(&dir->folder, name, &mine, error))
         return XN_OK; /* there is none: it cannot be another's */
     for (size_t i = 0; i < dir->records.count; i++) {
         const char *known = ((const record *)dir->records.items[i])->name;
         if (!strcasecmp(known, name) && strcmp(known, name) != 0 &&
-            !xn_folder_stat(&dir->folder, known, &other, error) && xn_file_id_equal(&mine, &other))
+            !stat_file(&dir->folder, known, &other, error) && xn_file_id_equal(&mine, &other))
             return xn_fail(error, XN_ERR_UNSUPPORTED, "name",
                            "there is %.128s, whose file is the same: the file system of "
                            "--weights-dir takes upper and lower case for the same; choose another "
@@ -113,28 +305,31 @@ static xn_status check_case_locked(const xn_weights_dir *dir, const char *name, 
 }
 
 /* All that can fail comes before the rename, so that file and store change together. */
-static xn_status replace_locked(xn_weights_dir *dir, const char *name,
-                                const xn_temporary *temporary, xn_asset **asset, bool *created,
-                                xn_store_item *item, xn_error *error) {
-    xn_file_id id = {0};
+static xn_status replace_locked(xn_weights_dir *dir, const char *name, const temporary *written,
+                                xn_asset **asset, bool *created, xn_store_item *item,
+                                xn_error *error) {
+    const file_name file = file_of(name);
+    struct stat info;
     record *r = NULL;
     xn_status status = xn_store_check_room(dir->store, name, xn_asset_held_bytes(*asset), error);
     if (!status)
         status = check_case_locked(dir, name, error);
     if (!status)
-        status = xn_folder_check(&dir->folder, error);
+        status = check_folder(&dir->folder, error);
     if (!status && !(r = make_locked(dir, name)))
         status = xn_fail(error, XN_ERR_NO_MEMORY, "weights", "no memory for another name");
     if (status)
         return status;
-    status = xn_temporary_rename(&dir->folder, temporary, name, &id, error);
-    if (status && !r->loaded && !r->bad)
-        drop_locked(dir, r); /* the next look finds what there is */
-    if (status)
+    if (renameat(dir->folder.fd, written->file, dir->folder.fd, file.text)) {
+        status = fail_file("put in place", file.text, error);
+        if (!r->loaded && !r->bad)
+            drop_locked(dir, r); /* the next look finds what there is */
         return status;
+    }
+    const xn_file_id id = fstat(written->fd, &info) ? (xn_file_id){0} : xn_file_id_of(&info);
     status = xn_store_publish(dir->store, asset, created, item, error);
     if (!status) /* as there was room; else the next look loads it */
-        set_loaded_locked(dir, r, &id, temporary->checksum);
+        set_loaded_locked(dir, r, &id, written->checksum);
     return status;
 }
 
@@ -142,60 +337,51 @@ xn_status xn_weights_dir_put(xn_weights_dir *dir, const char *name, const xn_ten
                              const xn_tensor *scale, const xn_tensor *bias, bool *created,
                              xn_store_item *item, xn_error *error) {
     const xn_tensor *const tensors[3] = {weights, scale, bias};
-    xn_temporary temporary;
+    temporary written;
     xn_asset *asset = NULL;
-    xn_error why;
-    xn_status status = xn_store_make(dir->store, name, weights, scale, bias, &asset, &why);
-    if (!status && !(status = xn_temporary_write(&dir->folder, tensors, &temporary, &why))) {
+    xn_status status = xn_store_make(dir->store, name, weights, scale, bias, &asset, error);
+    if (!status && !(status = write_temporary(&dir->folder, tensors, &written, error))) {
         pthread_mutex_lock(&dir->mutex);
-        status = replace_locked(dir, name, &temporary, &asset, created, item, &why);
+        status = replace_locked(dir, name, &written, &asset, created, item, error);
         pthread_mutex_unlock(&dir->mutex);
-        xn_temporary_end(&dir->folder, &temporary, !status);
+        end_temporary(&dir->folder, &written, !status);
     }
     xn_asset_release(asset); /* with no lock held: it may be freed on devices */
     if (!status)
-        status = xn_folder_sync(&dir->folder, "the weights are registered", &why);
-    return finish(dir, status, &why, error);
-}
-
-/* Whether there is a file of weights, here or from another daemon, and not a file of another kind.
- */
-static bool has_weights_locked(const xn_weights_dir *dir, const char *name) {
-    const record *r = xn_names_get(&dir->records, name);
-    uint64_t checksum;
-    xn_error ignored;
-    return (r && r->loaded) || !xn_folder_checksum(&dir->folder, name, &checksum, &ignored);
+        status = sync_folder(&dir->folder, "the weights are registered", error);
+    return count_failure(dir, status);
 }
 
 static xn_status delete_locked(xn_weights_dir *dir, const char *name, xn_asset **gone,
                                xn_error *error) {
+    const file_name file = file_of(name);
+    record *r = xn_names_get(&dir->records, name);
     bool removed = false;
-    xn_status status = xn_folder_check(&dir->folder, error);
-    if (!status && has_weights_locked(dir, name)) {
-        record *r = xn_names_get(&dir->records, name);
-        status = xn_folder_remove(&dir->folder, name, error);
-        removed = !status;
-        if (status == XN_ERR_NOT_FOUND)
-            status = XN_OK;
-        if (!status && r)
-            drop_locked(dir, r);
-    }
+    uint64_t checksum;
+    xn_status status = check_folder(&dir->folder, error);
     if (status)
         return status;
+    /* A file that is not one of weights, from here or from another daemon, is left alone. */
+    if ((r && r->loaded) || !stated_checksum(&dir->folder, name, &checksum)) {
+        removed = !unlinkat(dir->folder.fd, file.text, 0);
+        if (!removed && errno != ENOENT)
+            return fail_file("remove", file.text, error);
+        if (r)
+            drop_locked(dir, r);
+    }
     status = xn_store_remove(dir->store, name, gone, error);
     return removed ? XN_OK : status;
 }
 
 xn_status xn_weights_dir_delete(xn_weights_dir *dir, const char *name, xn_error *error) {
-    xn_error why;
     xn_asset *gone = NULL;
     pthread_mutex_lock(&dir->mutex);
-    xn_status status = delete_locked(dir, name, &gone, &why);
+    xn_status status = delete_locked(dir, name, &gone, error);
     pthread_mutex_unlock(&dir->mutex);
     xn_asset_release(gone);
     if (!status)
-        status = xn_folder_sync(&dir->folder, "the weights are deleted", &why);
-    return finish(dir, status, &why, error);
+        status = sync_folder(&dir->folder, "the weights are deleted", error);
+    return count_failure(dir, status);
 }
 
 /* ---- a look at one file ---- */
@@ -221,14 +407,22 @@ static void refuse_locked(xn_weights_dir *dir, record *r, const xn_file_id *id,
            why->message, r->loaded ? "; the weights from before stay" : "");
 }
 
+/* A file in memory, its tensors ready for xn_store_make. */
+typedef struct file_contents {
+    xn_file_id id;
+    uint64_t checksum;
+    xn_weights_tensors tensors;
+    void *bytes;
+} file_contents;
+
 /* Publishes what was read if the file is still the one that was read: a PUT may have come in
  * between, whose weights must stay. */
-static void publish_locked(xn_weights_dir *dir, record *r, const xn_loaded_file *read,
+static void publish_locked(xn_weights_dir *dir, record *r, const file_contents *read,
                            xn_asset **asset) {
     xn_file_id now;
     xn_error error;
     bool created;
-    if (xn_folder_stat(&dir->folder, r->name, &now, &error) || !xn_file_id_equal(&now, &read->id))
+    if (stat_file(&dir->folder, r->name, &now, &error) || !xn_file_id_equal(&now, &read->id))
         return; /* the next look reads it */
     if (!r->loaded || r->checksum != read->checksum) {
         if (xn_store_publish(dir->store, asset, &created, NULL, &error)) {
@@ -242,29 +436,57 @@ static void publish_locked(xn_weights_dir *dir, record *r, const xn_loaded_file 
     set_loaded_locked(dir, r, &now, read->checksum);
 }
 
-static xn_status read_file(xn_weights_dir *dir, const char *name, off_t size, xn_loaded_file *read,
-                           xn_asset **asset, xn_error *error) {
-    const off_t header = XN_PROTO_MAX_HEADER_BYTES + 8; /* at most; a value takes at least a byte */
+static xn_status read_file(const xn_weights_dir *dir, const char *name, file_contents *out,
+                           xn_error *error) {
     const xn_proto_limits limits = {dir->options.max_elements};
+    const file_name file = file_of(name);
+    struct stat info;
+    xn_weights_request r;
+    int fd = -1;
+    xn_status status = open_file(&dir->folder, file.text, &fd, &info, &out->checksum, error);
+    if (status)
+        return status;
+    const size_t size = (size_t)info.st_size;
+    out->id = xn_file_id_of(&info);
+    out->bytes = xn_mem_alloc(size);
+    const xn_file_read_result result =
+        out->bytes ? xn_file_read_whole(fd, &info, out->bytes, &dir->stop) : XN_FILE_WHOLE;
+    if (!out->bytes)
+        status =
+            xn_fail(error, XN_ERR_NO_MEMORY, "weights-dir", "no memory for its %zu bytes", size);
+    else if (result == XN_FILE_CHANGED)
+        status = xn_fail(error, XN_ERR_IO, "weights-dir", "it changed while it was read");
+    else if (result == XN_FILE_UNREADABLE)
+        status = fail_file("read", file.text, error);
+    close(fd);
+    if (!status)
+        status = xn_weights_file_parse(out->bytes, size, &limits, &r, error);
+    if (!status)
+        status = xn_weights_tensors_read(&r.weights, &r.scale, &r.bias, &out->tensors, error);
+    return status;
+}
+
+static xn_status make(const xn_weights_dir *dir, const char *name, off_t size, file_contents *read,
+                      xn_asset **asset, xn_error *error) {
+    const off_t header = XN_PROTO_MAX_HEADER_BYTES + 8; /* at most; a value takes at least a byte */
+    const size_t least = size > header ? (size_t)(size - header) : 1;
     if (!xn_proto_name_valid(name))
         return xn_fail(error, XN_ERR_MALFORMED, "weights-dir",
                        "its name is not that of weights (1 to %d of A-Z a-z 0-9 . _ -)",
                        XN_PROTO_MAX_NAME);
-    xn_status status =
-        xn_store_check_room(dir->store, name, size > header ? (size_t)(size - header) : 1, error);
+    xn_status status = xn_store_check_room(dir->store, name, least, error);
     if (!status)
-        status = xn_loaded_file_read(&dir->folder, name, &limits, &dir->stop, read, error);
-    if (!status)
-        status = xn_store_make(dir->store, name, read->tensors.weights, read->tensors.scale,
-                               read->tensors.bias, asset, error);
-    return status;
+        status = read_file(dir, name, read, error);
+    return status ? status
+                  : xn_store_make(dir->store, name, read->tensors.weights, read->tensors.scale,
+                                  read->tensors.bias, asset, error);
 }
 
 static void load(xn_weights_dir *dir, const char *name, const xn_file_id *id) {
-    xn_loaded_file read = {0};
+    file_contents read = {0};
     xn_asset *asset = NULL;
     xn_error error;
-    const xn_status status = read_file(dir, name, id->size, &read, &asset, &error);
+    const xn_status status = make(dir, name, id->size, &read, &asset, &error);
     pthread_mutex_lock(&dir->mutex);
     record *r = xn_names_get(&dir->records, name);
     const bool goes_on = r && !atomic_load(&dir->stop); /* no record: it was deleted meanwhile */
@@ -274,26 +496,27 @@ static void load(xn_weights_dir *dir, const char *name, const xn_file_id *id) {
         refuse_locked(dir, r, id, &error);
     pthread_mutex_unlock(&dir->mutex);
     xn_asset_release(asset);
-    xn_loaded_file_free(&read);
+    xn_weights_tensors_free(&read.tensors);
+    xn_mem_free(read.bytes);
 }
 
 /* Whether the file of that id is the one that is known. */
 static bool is_current_locked(const xn_weights_dir *dir, const record *r, const xn_file_id *id) {
     uint64_t stated;
-    xn_error ignored;
     if (!xn_file_id_equal(&r->id, id))
         return false;
-    if (xn_now_ns() < r->until_ns ? r->bad : r->loaded && !r->bad)
-        return true;
-    return r->loaded && !r->bad && !xn_folder_checksum(&dir->folder, r->name, &stated, &ignored) &&
-           stated == r->checksum;
+    if (r->bad)
+        return xn_now_ns() < r->until_ns;
+    return r->loaded &&
+           (xn_now_ns() >= r->until_ns ||
+            (!stated_checksum(&dir->folder, r->name, &stated) && stated == r->checksum));
 }
 
 /* Whether the file of the name has to be loaded. *gone: the weights that were its. */
 static bool look_at_locked(xn_weights_dir *dir, const char *name, xn_file_id *id, xn_asset **gone) {
     xn_error error;
     record *r = xn_names_get(&dir->records, name);
-    const xn_status status = xn_folder_stat(&dir->folder, name, id, &error);
+    const xn_status status = stat_file(&dir->folder, name, id, &error);
     if (!r)
         return false; /* deleted since the folder was listed */
     if (status == XN_ERR_NOT_FOUND) {
@@ -311,12 +534,11 @@ static bool look_at_locked(xn_weights_dir *dir, const char *name, xn_file_id *id
 
 /* ---- a look at the folder ---- */
 
-/* A record of the name, if the file is one of a name. False without memory. */
+/* A record of the file's name, if it is one of weights. False without memory. */
 static bool note_file(xn_weights_dir *dir, char *file, bool *crowded) {
-    const size_t length = strlen(file), suffix = strlen(XN_WEIGHTS_SUFFIX);
-    if (length <= suffix || strcmp(file + length - suffix, XN_WEIGHTS_SUFFIX) != 0)
+    if (fnmatch("?*" XN_WEIGHTS_SUFFIX, file, 0))
         return true;
-    file[length - suffix] = '\0';
+    file[strlen(file) - strlen(XN_WEIGHTS_SUFFIX)] = '\0';
     pthread_mutex_lock(&dir->mutex);
     const bool full = dir->records.count >= (size_t)dir->options.max_weights + OTHER_FILES_MAX &&
                       !xn_names_get(&dir->records, file);
@@ -326,28 +548,24 @@ static bool note_file(xn_weights_dir *dir, char *file, bool *crowded) {
     return noted;
 }
 
-static xn_status fail_listing(int cause, xn_error *error) {
-    return xn_fail(error, XN_ERR_IO, "weights-dir", "the folder cannot be listed: %s",
-                   strerror(cause));
-}
-
 /* A record for each new name. */
 static xn_status note_files(xn_weights_dir *dir, xn_error *error) {
     struct dirent *item;
     bool crowded = false, noted = true;
     DIR *names = xn_file_names(dir->folder.fd);
-    if (!names)
-        return fail_listing(errno, error);
-    while (errno = 0, noted && (item = readdir(names)))
-        if (!xn_temporary_expire(&dir->folder, item->d_name))
+    while (names && (errno = 0, noted && (item = readdir(names))))
+        if (!expire_temporary(&dir->folder, item->d_name))
             noted = note_file(dir, item->d_name, &crowded);
     const int cause = noted ? errno : ENOMEM;
-    closedir(names);
+    if (names)
+        closedir(names);
     if (crowded && !dir->crowded)
         xn_log(XN_LOG_WARN, NULL, "weights-dir: too many files; only %zu are looked at",
                dir->records.count);
     dir->crowded = crowded;
-    return cause ? fail_listing(cause, error) : XN_OK;
+    return cause ? xn_fail(error, XN_ERR_IO, "weights-dir", "the folder cannot be listed: %s",
+                           strerror(cause))
+                 : XN_OK;
 }
 
 /* Looks at the first file whose name is behind the one given, which becomes it. False: that was the
@@ -371,23 +589,19 @@ static bool look_at_next(xn_weights_dir *dir, char name[NAME_MAX + 1]) {
     return found;
 }
 
-static void report(xn_weights_dir *dir, xn_status status, const xn_error *error) {
+static void look_at_all(xn_weights_dir *dir) {
+    char name[NAME_MAX + 1] = "";
+    xn_error error;
+    xn_status status = check_folder(&dir->folder, &error);
+    if (!status)
+        status = note_files(dir, &error);
     if (status && !dir->unreadable) {
         xn_metrics_add(dir->metrics, XN_COUNTER_WEIGHTS_DIR_ERRORS, 1);
-        xn_log(XN_LOG_ERROR, NULL, "weights-dir: %s; changes there are not seen", error->message);
+        xn_log(XN_LOG_ERROR, NULL, "weights-dir: %s; changes there are not seen", error.message);
     } else if (!status && dir->unreadable) {
         xn_log(XN_LOG_INFO, NULL, "weights-dir: the folder can be read again");
     }
     dir->unreadable = status != XN_OK;
-}
-
-static void look_at_all(xn_weights_dir *dir) {
-    char name[NAME_MAX + 1] = "";
-    xn_error error;
-    xn_status status = xn_folder_check(&dir->folder, &error);
-    if (!status)
-        status = note_files(dir, &error);
-    report(dir, status, &error);
     while (!status && !atomic_load(&dir->stop) && look_at_next(dir, name))
         ;
     if (status || dir->all_loaded || atomic_load(&dir->stop))
@@ -428,7 +642,8 @@ void xn_weights_dir_look(xn_weights_dir *dir) {
 /* ---- opening and closing ---- */
 
 static void destroy(xn_weights_dir *dir) {
-    xn_folder_close(&dir->folder);
+    if (dir->folder.fd >= 0)
+        close(dir->folder.fd);
     for (size_t i = 0; i < dir->records.count; i++)
         xn_mem_free(dir->records.items[i]);
     xn_names_free(&dir->records);
@@ -448,7 +663,7 @@ xn_status xn_weights_dir_open(const xn_weights_dir_options *options, xn_store *s
     dir->store = store;
     dir->metrics = metrics;
     dir->options = *options;
-    xn_status status = xn_folder_open(&dir->folder, options->path, error);
+    xn_status status = open_folder(options->path, &dir->folder, error);
     if (!status)
         status = xn_thread_start(&dir->thread, "xn-weights-dir", follow, dir, error);
     if (status)
@@ -459,9 +674,10 @@ xn_status xn_weights_dir_open(const xn_weights_dir_options *options, xn_store *s
 }
 
 xn_status xn_weights_dir_check(const char *path, xn_error *error) {
-    xn_folder folder;
-    xn_status status = xn_folder_open(&folder, path, error);
-    xn_folder_close(&folder);
+    folder in;
+    const xn_status status = open_folder(path, &in, error);
+    if (in.fd >= 0)
+        close(in.fd);
     return status;
 }
 

@@ -1,19 +1,14 @@
 /* weights_dir.h: --weights-dir: registered weights are files in a folder, so they survive a
- * restart, and several daemons share them.
+ * restart, and several daemons share them. The folder is authoritative; the store follows it.
+ * NAME.safetensors holds the weights of that name (proto/include/xn_weights_file.h).
  *
- * The folder is authoritative; the store follows it. NAME.safetensors holds the weights of that
- * name (proto/include/xn_weights_file.h), written by the daemon that got the PUT.
- *
- * PUT: pack and prepare, write a hidden temporary file and fsync it, rename it to NAME.safetensors
- * and publish the weights in the store, fsync the folder, answer. A reader sees the old file or the
- * new one, never a part, and what was answered survives kill -9 and a loss of power. If anything
- * fails before the rename, the old weights stay, on disk and in memory, and nothing is left behind.
- * If the fsync of the folder fails, the new ones are in both places and the answer says that they
- * may not survive. DELETE: unlink and delete in the store, fsync the folder, answer.
- *
- * Rename and publish (unlink and delete) happen under one mutex, so disk and memory end with the
- * same weights. Of several daemons the last rename wins; the others see that the file is another
- * one, and load it.
+ * PUT: pack and prepare, write a hidden temporary file and fsync it, rename it and publish the
+ * weights in the store, fsync the folder, answer. So a reader sees the old file or the new one, and
+ * what was answered survives kill -9 and a loss of power. What fails before the rename leaves all
+ * as it was; if the fsync of the folder fails, the answer says that the weights may not survive.
+ * DELETE: unlink and delete in the store, fsync the folder, answer. Rename and publish (unlink and
+ * delete) happen under one mutex, so disk and memory end with the same weights. Of several daemons
+ * the last rename wins; the others see another file, and load it.
  *
  * A thread looks at all names: at start, every --weights-poll-ms, and at SIGHUP. A file is known by
  * inode, size and time of change. Times have a grain and inodes are used again, so in the first
@@ -22,23 +17,20 @@
  * asset: a change takes effect between two batches.
  *
  * Until the first look is over, the daemon is not ready and unknown names are 503. A file that
- * cannot be used (torn, foreign, over a limit, not a plain file, a link that leaves the folder, a
- * wrong name) is reported once, counted and left alone. It is tried again when it changes, and
- * after a while where the reason may pass. A name whose file turns bad keeps its weights. Files
- * without .safetensors are no weights. Temporary files are removed when they are old.
- *
- * If the folder goes away, or another one takes its place, each PUT and DELETE fails; the weights
- * in memory are still served. A folder that cannot be written is served too: PUT and DELETE fail,
- * with the reason. */
+ * cannot be used is reported once, counted and left alone; the name keeps the weights from before.
+ * It is tried again when it changes, and after a while where the reason may pass. If the folder
+ * goes away or cannot be written, PUT and DELETE fail and the weights in memory are served. */
 #ifndef XN_WEIGHTS_DIR_H
 #define XN_WEIGHTS_DIR_H
 
 #include "store.h"
 
+#define XN_WEIGHTS_SUFFIX ".safetensors"
+
 typedef struct xn_weights_dir xn_weights_dir;
 
 typedef struct xn_weights_dir_options {
-    const char *path;
+    const char *path;                       /* outlives it */
     int64_t poll_ms;                        /* 0: only at start and when asked */
     int64_t max_elements;                   /* of one tensor, as for a PUT */
     int64_t max_weights, max_weights_bytes; /* as of the store */
@@ -47,7 +39,7 @@ typedef struct xn_weights_dir_options {
 } xn_weights_dir_options;
 
 /* Opens the folder and starts to follow it. XN_ERR_IO: it cannot be opened, or a file cannot be
- * made in it though it may be written. Only the call uses options->path. */
+ * made in it though it may be written. */
 xn_status xn_weights_dir_open(const xn_weights_dir_options *options, xn_store *store,
                               xn_metrics *metrics, xn_weights_dir **out, xn_error *error);
 /* Only what open would say of the folder. */

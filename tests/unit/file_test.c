@@ -54,11 +54,12 @@ START_TEST(in_pieces) {
     ck_assert_int_eq(pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
     ck_assert_int_eq(write(ends[1], "abc", 3), 3);
     ck_assert_int_eq(write(ends[1], "de", 2), 2);
-    ck_assert_int_eq(xn_file_fill(ends[0], bytes, 4), 4);
+    ck_assert_int_eq(xn_file_fill(ends[0], bytes, 4, NULL), 4);
     ck_assert_mem_eq(bytes, "abcd", 4);
-    ck_assert_int_eq(xn_file_fill(ends[0], bytes, 4), -1); /* 'e', and then it would have to wait */
+    ck_assert_int_eq(xn_file_fill(ends[0], bytes, 4, NULL),
+                     -1); /* 'e', and then it would have to wait */
     close(ends[1]);
-    ck_assert_int_eq(xn_file_fill(ends[0], bytes, 4), 0);
+    ck_assert_int_eq(xn_file_fill(ends[0], bytes, 4, NULL), 0);
     close(ends[0]);
 }
 END_TEST
