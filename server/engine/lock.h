@@ -2,7 +2,6 @@
  *
  *   engine->lock   jobs' states, queues, deadlines, pools, devices, callers' streams, the canary
  *   buffers->lock  the buffer pool: its free lists and counts
- *   shard->lock    one shard of the buffer pool: its stacks
  *
  * 1. A thread holds at most one of these at a time. xn_lock_take asserts it.
  * 2. No lock is held across a device run, a canary, an allocation of pinned memory, a copy or a

@@ -42,16 +42,11 @@ static void memory_free(xn_device *handle, void *memory) {
         device->backend->host_free(device->handle, block);
 }
 
-/* ---- the pool of buffers ---- */
-
-/* As many as processors that serve at once, or so: a 64th of 1 GiB is 512 KiB for each. */
-#define BUFFER_SHARDS 32
-
 xn_status xn_host_memory_buffers(xn_engine_device *device, size_t keep_bytes, xn_buffers **out,
                                  xn_error *error) {
     static const xn_backend memory = {
         .name = "memory", .host_alloc = memory_alloc, .host_free = memory_free};
     const bool pins = device->backend->host_alloc && device->backend->host_free;
-    return xn_buffers_create(pins ? &memory : NULL, (xn_device *)(void *)device, keep_bytes,
-                             BUFFER_SHARDS, out, error);
+    return xn_buffers_create(pins ? &memory : NULL, (xn_device *)(void *)device, keep_bytes, out,
+                             error);
 }

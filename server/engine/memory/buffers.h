@@ -1,7 +1,7 @@
 /* buffers.h: pooled host memory for bodies and outputs: pinned when a GPU serves, so that
  * transfers run at full speed and no pinned allocation happens in the steady state. Size classes
- * with free lists; what is held and what is kept for reuse is bounded together. In front of the
- * lists may be shards, a few small buffers for each processor. Thread-safe. */
+ * with free lists: a class gives what was put last, and what was put longest ago leaves first; what
+ * is held and what is kept for reuse is bounded together. Thread-safe. */
 #ifndef XN_BUFFERS_H
 #define XN_BUFFERS_H
 
@@ -10,12 +10,9 @@
 typedef struct xn_buffers xn_buffers;
 
 /* device may be NULL: plain memory. max_bytes: as long as callers hold no more, what they hold and
- * what is kept, in free lists and shards, is at most that. shards: 0, or how many: a power of two.
- * Without them a class gives what was put last, and what was put longest ago leaves first; with
- * them that holds for what is in no shard. A shard keeps at most 1 MiB, and all of them at most a
- * 64th of max_bytes: below 256 KiB of it for each shard they keep nothing. */
+ * what is kept is at most that. */
 xn_status xn_buffers_create(const xn_backend *backend, xn_device *device, size_t max_bytes,
-                            unsigned shards, xn_buffers **out, xn_error *error);
+                            xn_buffers **out, xn_error *error);
 void xn_buffers_free(xn_buffers *buffers); /* after every buffer came back */
 
 /* What a buffer for that many bytes takes. */

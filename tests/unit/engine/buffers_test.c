@@ -1,12 +1,10 @@
 /* buffers_test.c: the buffer pool over plain memory and over a device whose allocator counts. */
-#include "buffer_shards.h"
 #include "buffers.h"
 #include "clock.h"
 #include "xn_mem.h"
 #include "xn_test.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -56,19 +54,15 @@ static void fake_free(xn_device *device, void *memory) {
 static const xn_backend fake_backend = {
     .name = "fake", .host_alloc = fake_alloc, .host_free = fake_free};
 
-static xn_buffers *make_sharded(size_t keep_bytes, unsigned shards) {
+static xn_buffers *make(size_t keep_bytes) {
     xn_buffers *buffers = NULL;
     xn_error error = {0};
     memset(&fake, 0, sizeof fake);
     fake.left = 1000000;
-    ck_assert_int_eq(xn_buffers_create(&fake_backend, (xn_device *)(void *)&fake, keep_bytes,
-                                       shards, &buffers, &error),
-                     XN_OK);
+    ck_assert_int_eq(
+        xn_buffers_create(&fake_backend, (xn_device *)(void *)&fake, keep_bytes, &buffers, &error),
+        XN_OK);
     return buffers;
-}
-
-static xn_buffers *make(size_t keep_bytes) {
-    return make_sharded(keep_bytes, 0);
 }
 
 static size_t class_size(xn_buffers *buffers, size_t bytes) {
@@ -138,9 +132,8 @@ START_TEST(impossible_sizes) {
 }
 END_TEST
 
-/* Also where the test moves to another processor meanwhile. */
 START_TEST(the_steady_state_allocates_nothing) {
-    xn_buffers *buffers = make_sharded(64 * MIB, _i ? 8 : 0);
+    xn_buffers *buffers = make(64 * MIB);
     for (int round = 0; round < 100; round++) {
         void *a = xn_buffers_get(buffers, 50000), *b = xn_buffers_get(buffers, 60000),
              *c = xn_buffers_get(buffers, 3 * MIB);
@@ -266,13 +259,10 @@ START_TEST(plain_memory_and_its_failures) {
     xn_error error = {0};
     long number = 0;
     xn_mem_set_hook(fail_one, &number);
-    ck_assert_int_eq(xn_buffers_create(NULL, NULL, MIB, 0, &buffers, &error), XN_ERR_NO_MEMORY);
+    ck_assert_int_eq(xn_buffers_create(NULL, NULL, MIB, &buffers, &error), XN_ERR_NO_MEMORY);
     ck_assert_ptr_null(buffers);
     number = 1;
-    ck_assert_int_eq(xn_buffers_create(NULL, NULL, MIB, 4, &buffers, &error), XN_ERR_NO_MEMORY);
-    ck_assert_ptr_null(buffers);
-    number = 1;
-    ck_assert_int_eq(xn_buffers_create(&fake_backend, NULL, MIB, 0, &buffers, &error), XN_OK);
+    ck_assert_int_eq(xn_buffers_create(&fake_backend, NULL, MIB, &buffers, &error), XN_OK);
     void *a = xn_buffers_get(buffers, 10000); /* fails once, then succeeds: the retry */
     ck_assert_ptr_nonnull(a);
     ck_assert_int_eq(number, -2);
@@ -293,38 +283,6 @@ static int64_t next_ns(void) {
         ;
     return ns;
 }
-
-static size_t bytes_of(int class) {
-    return (size_t)4096 << class;
-}
-
-/* Of a single shard with room for 20 KiB. */
-START_TEST(a_shard_keeps_little_and_gives_the_newest) {
-    static char memory[4];
-    xn_buffer_shards *shards = NULL;
-    xn_shard_buffer out[XN_SHARD_MOST];
-    ck_assert_int_eq(xn_buffer_shards_create(1, 20 * KIB, &shards, NULL), XN_OK);
-    ck_assert_ptr_null(xn_buffer_shards_get(shards, 0, 4 * KIB));
-    ck_assert(xn_buffer_shards_put(shards, 0, 4 * KIB, &memory[0]));
-    ck_assert(xn_buffer_shards_put(shards, 0, 4 * KIB, &memory[1]));
-    ck_assert(!xn_buffer_shards_put(shards, 0, 4 * KIB, &memory[2]));  /* two of a class */
-    ck_assert(!xn_buffer_shards_put(shards, 2, 16 * KIB, &memory[2])); /* 24 KiB */
-    ck_assert(!xn_buffer_shards_put(shards, XN_SHARD_CLASSES, 1, &memory[2]));
-    ck_assert_ptr_eq(xn_buffer_shards_get(shards, 0, 4 * KIB), &memory[1]);
-    ck_assert(xn_buffer_shards_put(shards, 2, 16 * KIB, &memory[2])); /* 20 KiB */
-    xn_buffer_shards_close(shards, true);
-    ck_assert_ptr_eq(xn_buffer_shards_steal(shards, 2, 16 * KIB), &memory[2]);
-    ck_assert(!xn_buffer_shards_put(shards, 2, 16 * KIB, &memory[2]));
-    xn_buffer_shards_close(shards, false);
-    const int64_t between = next_ns();
-    ck_assert(xn_buffer_shards_put(shards, 0, 4 * KIB, &memory[3]));
-    ck_assert_int_eq(xn_buffer_shards_take(shards, 0, between, bytes_of, out), 1);
-    ck_assert(out[0].memory == &memory[0] && out[0].class == 0 && out[0].returned_ns < between);
-    ck_assert_int_eq(xn_buffer_shards_take(shards, 0, INT64_MAX, bytes_of, out), 1);
-    ck_assert_ptr_eq(out[0].memory, &memory[3]);
-    xn_buffer_shards_free(shards);
-}
-END_TEST
 
 /* ---- any order of calls against a model that knows every buffer ---- */
 
@@ -431,17 +389,6 @@ static void model_trim(int64_t before_ns) {
     ck_assert_uint_eq(model_free_bytes(before_ns), 0);
 }
 
-/* Another processor, where there are several and the test may choose. */
-static void move_somewhere(xn_rng *rng, const cpu_set_t *allowed) {
-    size_t nth = xn_rng_below(rng, (uint64_t)CPU_COUNT(allowed));
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, allowed) && nth-- == 0)
-            CPU_SET(cpu, &one);
-    sched_setaffinity(0, sizeof one, &one);
-}
-
 static void model_check(void) {
     size_t bytes = 0;
     for (size_t i = 0; i < model.count; i++)
@@ -454,18 +401,16 @@ static void model_check(void) {
         ck_assert_uint_eq(fake.live_bytes, model.held_bytes); /* nothing is kept */
 }
 
-static void model_step(xn_rng *rng, const cpu_set_t *allowed, bool putting) {
-    const uint64_t what = xn_rng_below(rng, 400);
+static void model_step(xn_rng *rng, bool putting) {
+    const uint64_t what = xn_rng_below(rng, 380);
     known *held = model_pick(rng, true), *free = model_pick(rng, false);
-    if (what < 20)
-        move_somewhere(rng, allowed);
-    else if (what < 22)
+    if (what < 2)
         model_trim(INT64_MAX);
-    else if (what < 26 && free)
+    else if (what < 6 && free)
         model_trim(free->put_ns);
-    else if (what < 32)
+    else if (what < 12)
         model_get(rng, true);
-    else if (held && what < (putting ? 300 : 160))
+    else if (held && what < (putting ? 280 : 140))
         model_put(held);
     else
         model_get(rng, false);
@@ -475,21 +420,17 @@ static void model_step(xn_rng *rng, const cpu_set_t *allowed, bool putting) {
 START_TEST(any_order_of_calls) {
     static const struct {
         size_t max_bytes;
-        unsigned shards;
         bool over;
-    } cases[] = {{8 * MIB, 0, false},  {2 * MIB, 2, false}, {8 * MIB, 4, false},
-                 {32 * MIB, 4, false}, {8 * MIB, 1, true},  {4 * MIB, 8, true}};
+    } cases[] = {{2 * MIB, false}, {8 * MIB, false}, {32 * MIB, false}, {4 * MIB, true}};
     xn_rng rng = {xn_test_seed() + (uint64_t)_i};
-    cpu_set_t allowed;
-    ck_assert_int_eq(sched_getaffinity(0, sizeof allowed, &allowed), 0);
     memset(&model, 0, sizeof model);
-    model.buffers = make_sharded(cases[_i].max_bytes, cases[_i].shards);
+    model.buffers = make(cases[_i].max_bytes);
     model.max_bytes = cases[_i].max_bytes;
     fake.on_free = model_freed;
     for (int round = 0; round < ROUNDS; round++) {
         const bool putting = round / 250 % 2;
         model.over = cases[_i].over && round / 1000 % 2;
-        model_step(&rng, &allowed, putting);
+        model_step(&rng, putting);
         model_check();
     }
     for (known *k; (k = model_pick(&rng, true));)
@@ -497,7 +438,6 @@ START_TEST(any_order_of_calls) {
     xn_buffers_free(model.buffers);
     ck_assert_uint_eq(fake.live, 0);
     ck_assert_uint_eq(fake.freed, fake.allocated);
-    sched_setaffinity(0, sizeof allowed, &allowed);
 }
 END_TEST
 
@@ -559,18 +499,15 @@ static void put_handed(xn_buffers *buffers) {
         ck_assert(put_checked(buffers, atomic_exchange(&handed[slot], NULL)));
 }
 
-/* Under the bound, over the bound, and with allocations that fail; without shards and with them. */
+/* Under the bound, over the bound, and with allocations that fail. */
 static const struct {
     size_t keep;
     long left;
-    unsigned shards;
-} thread_cases[] = {{64 * MIB, 1000000, 0}, {256 * KIB, 1000000, 0}, {0, 1000000, 0},
-                    {MIB, 400, 0},          {64 * MIB, 1000000, 8},  {MIB, 1000000, 2},
-                    {0, 1000000, 2},        {4 * MIB, 400, 2}};
+} thread_cases[] = {{64 * MIB, 1000000}, {256 * KIB, 1000000}, {0, 1000000}, {MIB, 400}};
 #define THREAD_CASES ((int)(sizeof thread_cases / sizeof thread_cases[0]))
 
 START_TEST(buffers_go_from_thread_to_thread) {
-    xn_buffers *buffers = make_sharded(thread_cases[_i].keep, thread_cases[_i].shards);
+    xn_buffers *buffers = make(thread_cases[_i].keep);
     pthread_t threads[THREADS];
     fake.left = thread_cases[_i].left;
     for (int i = 0; i < THREADS; i++)
@@ -596,15 +533,14 @@ XN_SUITE(buffers) {
     tcase_add_test(t, class_sizes);
     tcase_add_test(t, classes_hold_and_bound_waste);
     tcase_add_test(t, impossible_sizes);
-    tcase_add_loop_test(t, the_steady_state_allocates_nothing, 0, 2);
+    tcase_add_test(t, the_steady_state_allocates_nothing);
     tcase_add_test(t, the_warmest_buffer_comes_first);
     tcase_add_test(t, what_is_held_and_kept_is_bounded_and_the_oldest_leaves);
     tcase_add_test(t, idle_buffers_are_given_back);
     tcase_add_test(t, who_must_not_wait_does_not_pin_much);
     tcase_add_test(t, failed_allocation_releases_what_is_kept_and_tries_again);
     tcase_add_test(t, plain_memory_and_its_failures);
-    tcase_add_test(t, a_shard_keeps_little_and_gives_the_newest);
-    tcase_add_loop_test(t, any_order_of_calls, 0, 6);
+    tcase_add_loop_test(t, any_order_of_calls, 0, 4);
     tcase_add_loop_test(t, buffers_go_from_thread_to_thread, 0, THREAD_CASES);
     suite_add_tcase(s, t);
     return s;
