@@ -3,6 +3,7 @@
 #include "xn_cpus.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define WORKERS_PER_GPU 3 /* one uploads, one computes, one downloads */
@@ -26,54 +27,23 @@ static void list_devices(int found, char *text, size_t size) {
         length += (size_t)snprintf(text + length, size - length, i ? ", %d" : "%d", i);
 }
 
-static xn_status bad_list(const char *list, const char *what, int found, xn_error *error) {
-    char text[120];
-    list_devices(found, text, sizeof text);
-    return xn_fail(error, XN_ERR_NO_DEVICE, "devices",
-                   "--devices is \"%.63s\": %s; this host has %s; give \"all\" or ordinals such as "
-                   "\"0\" or \"0,1\"",
-                   list, what, text);
-}
-
-static bool contains(const int *ordinals, int count, int ordinal) {
-    for (int i = 0; i < count; i++)
-        if (ordinals[i] == ordinal)
-            return true;
-    return false;
-}
-
-/* The digits at *at, advanced; -1 for none or for more than any host has. */
-static int read_ordinal(const char **at) {
-    const char *digit = *at;
-    int value = 0;
-    while (*digit >= '0' && *digit <= '9' && value < 100000)
-        value = value * 10 + (*digit++ - '0');
-    if (digit == *at || (*digit && *digit != ','))
-        return -1;
-    *at = digit;
-    return value;
-}
-
 xn_status xn_devices_parse(const char *list, int found, int *ordinals, int *count,
                            xn_error *error) {
+    char text[120];
     int taken = 0;
-    if (!strcmp(list, "all")) {
-        for (; taken < found; taken++)
-            ordinals[taken] = taken;
-        *count = taken;
-        return XN_OK;
-    }
-    for (const char *at = list;; at++) {
-        int ordinal = read_ordinal(&at);
-        if (ordinal < 0)
-            return bad_list(list, "it is not a list of ordinals", found, error);
-        if (ordinal >= found)
-            return bad_list(list, "there is no such device", found, error);
-        if (contains(ordinals, taken, ordinal))
-            return bad_list(list, "it names a device twice", found, error);
+    const bool all = !strcmp(list, "all");
+    for (; all && taken < found; taken++)
+        ordinals[taken] = taken;
+    for (const char *at = all ? "" : list; *at; at += strcspn(at, ","), at += *at == ',') {
+        const int ordinal = atoi(at);
+        if (ordinal < 0 || ordinal >= found || taken == found) {
+            list_devices(found, text, sizeof text);
+            return xn_fail(error, XN_ERR_NO_DEVICE, "devices",
+                           "--devices is \"%.63s\": there is no such device; this host has %s; "
+                           "give \"all\" or ordinals such as \"0\" or \"0,1\"",
+                           list, text);
+        }
         ordinals[taken++] = ordinal;
-        if (!*at)
-            break;
     }
     *count = taken;
     return XN_OK;

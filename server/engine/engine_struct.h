@@ -51,8 +51,8 @@ xn_status xn_engine_create_with(const xn_config *config, const xn_pool_spec *poo
 /* A network is gone: the programs of all streams are freed, of a busy one as soon as it is done. */
 void xn_engine_drop_programs(xn_engine *engine);
 
-/* The ordinals of "all" or a list such as "0,2", checked against `found` devices. Writes at most
- * `found` of them. Pure. */
+/* The ordinals of "all" or a list such as "0,2", which the configuration has checked but for the
+ * `found` devices that there are. Writes at most so many of them. Pure. */
 xn_status xn_devices_parse(const char *list, int found, int *ordinals, int *count, xn_error *error);
 
 #endif

@@ -5,67 +5,51 @@
 #include "threads.h"
 #include "xn_mem.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/filter.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-
-static xn_status parse_address(const char *listen_on, int port, struct sockaddr_storage *address,
-                               socklen_t *length, xn_error *error) {
-    memset(address, 0, sizeof *address);
-    struct sockaddr_in *v4 = (struct sockaddr_in *)address;
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
-    if (inet_pton(AF_INET, listen_on, &v4->sin_addr) == 1) {
-        v4->sin_family = AF_INET;
-        v4->sin_port = htons((uint16_t)port);
-        *length = sizeof *v4;
-    } else if (inet_pton(AF_INET6, listen_on, &v6->sin6_addr) == 1) {
-        v6->sin6_family = AF_INET6;
-        v6->sin6_port = htons((uint16_t)port);
-        *length = sizeof *v6;
-    } else {
-        return xn_fail(error, XN_ERR_MALFORMED, "listen",
-                       "listen is \"%s\"; it must be a numeric IPv4 or IPv6 address", listen_on);
-    }
-    return XN_OK;
-}
 
 static xn_status fail_listen(const char *listen_on, int port, xn_error *error) {
     return xn_fail(error, XN_ERR_IO, "listen", "cannot listen on %s port %d: %s", listen_on, port,
                    strerror(errno));
 }
 
-/* A socket of our own, so that a failure names the address and the cause. On failure fd is -1 and,
- * where the system said so, errno is its cause. */
+/* On failure fd is -1 and, where the system said so, errno is the cause. */
 static xn_status bind_address(const char *listen_on, int port, int *fd, xn_error *error) {
-    struct sockaddr_storage address;
-    socklen_t length = 0;
-    xn_status status = parse_address(listen_on, port, &address, &length, error);
+    const struct addrinfo numeric = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
+                                     .ai_socktype = SOCK_STREAM};
+    struct addrinfo *address = NULL;
+    char service[16];
+    const int on = 1;
     *fd = -1;
     errno = 0;
-    if (status)
-        return status;
-    int on = 1;
-    *fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (*fd < 0)
-        return fail_listen(listen_on, port, error);
-    setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(*fd, (struct sockaddr *)&address, length)) {
-        int cause = errno;
-        fail_listen(listen_on, port, error);
+    snprintf(service, sizeof service, "%d", port);
+    if (getaddrinfo(listen_on, service, &numeric, &address))
+        return xn_fail(error, XN_ERR_MALFORMED, "listen",
+                       "listen is \"%s\"; it must be a numeric IPv4 or IPv6 address", listen_on);
+    *fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (*fd >= 0)
+        setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    const bool bound = *fd >= 0 && !bind(*fd, address->ai_addr, address->ai_addrlen);
+    const int cause = errno;
+    freeaddrinfo(address);
+    if (!bound && *fd >= 0)
         close(*fd);
-        *fd = -1;
-        errno = cause;
-        return XN_ERR_IO;
-    }
-    return XN_OK;
+    errno = cause;
+    if (bound)
+        return XN_OK;
+    *fd = -1;
+    return fail_listen(listen_on, port, error);
 }
 
 xn_status xn_listener_open(const char *listen_on, int port, int *out, int *actual,

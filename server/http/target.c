@@ -2,20 +2,9 @@
 #include "target.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <string.h>
 #include <strings.h>
-
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
-static bool is_alphanumeric(char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-static bool is_hexadecimal(char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-}
 
 /* strchr finds the terminator too, which no set here holds. */
 static bool among(const char *set, char c) {
@@ -24,7 +13,7 @@ static bool among(const char *set, char c) {
 
 bool xn_token_valid(const char *text, size_t length) {
     for (size_t i = 0; i < length; i++)
-        if (!is_alphanumeric(text[i]) && !among("!#$%&'*+-.^_`|~", text[i]))
+        if (!isalnum((unsigned char)text[i]) && !among("!#$%&'*+-.^_`|~", text[i]))
             return false;
     return length > 0;
 }
@@ -33,7 +22,7 @@ bool xn_token_valid(const char *text, size_t length) {
 static bool is_port(const char *text, size_t length) {
     unsigned value = 0;
     for (size_t i = 0; i < length; i++) {
-        if (!is_digit(text[i]))
+        if (!isdigit((unsigned char)text[i]))
             return false;
         value = value * 10 + (unsigned)(text[i] - '0');
         if (value > 65535)
@@ -45,10 +34,11 @@ static bool is_port(const char *text, size_t length) {
 static bool is_registered_name(const char *text, size_t length) {
     for (size_t i = 0; i < length; i++) {
         if (text[i] == '%') {
-            if (length - i < 3 || !is_hexadecimal(text[i + 1]) || !is_hexadecimal(text[i + 2]))
+            if (length - i < 3 || !isxdigit((unsigned char)text[i + 1]) ||
+                !isxdigit((unsigned char)text[i + 2]))
                 return false;
             i += 2;
-        } else if (!is_alphanumeric(text[i]) && !among("-._~!$&'()*+,;=", text[i])) {
+        } else if (!isalnum((unsigned char)text[i]) && !among("-._~!$&'()*+,;=", text[i])) {
             return false;
         }
     }

@@ -28,8 +28,7 @@ typedef struct xn_model_stats {
     xn_model_duration cache_hit, cache_miss;
 } xn_model_stats;
 
-/* Reference-counted; 4 KiB, sharded by processor so that threads rarely contend. A request is
- * counted in one step, so a snapshot is consistent. Thread-safe. */
+/* Reference-counted. A request is counted in one step, so a snapshot is consistent. Thread-safe. */
 typedef struct xn_model_counters xn_model_counters;
 
 xn_model_counters *xn_model_counters_create(void); /* NULL without memory */

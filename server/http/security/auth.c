@@ -1,7 +1,7 @@
 /* auth.c: bearer keys, kept and compared as SHA-256 digests.
  *
- * A request's key is hashed, and its digest is compared with all bytes of all digests, without a
- * branch. So the time depends only on the number of keys and on the length of the candidate, which
+ * A request's key is hashed, and its digest is compared with all bytes of all digests, in constant
+ * time. So the time depends only on the number of keys and on the length of the candidate, which
  * the client knows. */
 #include "auth.h"
 
@@ -184,16 +184,6 @@ static bool read_header(const char *header, const char **key, size_t *length) {
     return n >= KEY_MIN && n <= KEY_MAX;
 }
 
-/* All ones if equal, else 0, by the same instructions either way. */
-static uint64_t equal_mask(const digest *a, const digest *b) {
-    uint32_t difference = 0;
-    for (size_t i = 0; i < DIGEST_BYTES; i++)
-        difference |= (uint32_t)(a->bytes[i] ^ b->bytes[i]);
-    /* The compiler must not know the value, or it could decide early. */
-    __asm__ volatile("" : "+r"(difference));
-    return 0 - (((uint64_t)difference - 1) >> 63);
-}
-
 static uint64_t first_bytes(const digest *d) {
     uint64_t value = 0;
     memcpy(&value, d->bytes, sizeof value);
@@ -204,7 +194,7 @@ bool xn_auth_match(xn_auth *auth, const char *header, uint64_t *identity) {
     const char *key = NULL;
     size_t length = 0;
     digest candidate;
-    uint64_t found = 0;
+    bool found = false;
     if (identity)
         *identity = 0;
     if (!auth)
@@ -213,10 +203,10 @@ bool xn_auth_match(xn_auth *auth, const char *header, uint64_t *identity) {
         return false;
     pthread_rwlock_rdlock(&auth->lock);
     for (size_t i = 0; i < auth->keys->count; i++)
-        found |= equal_mask(&auth->keys->digests[i], &candidate);
+        found |= !gnutls_memcmp(auth->keys->digests[i].bytes, candidate.bytes, DIGEST_BYTES);
     pthread_rwlock_unlock(&auth->lock);
     if (identity)
-        *identity = found & first_bytes(&candidate);
+        *identity = found ? first_bytes(&candidate) : 0;
     explicit_bzero(&candidate, sizeof candidate);
-    return found != 0;
+    return found;
 }
