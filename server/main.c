@@ -6,6 +6,7 @@
 #include "arenas.h"
 #include "clock.h"
 #include "device.h"
+#include "list.h"
 #include "listener.h"
 #include "log.h"
 #include "service.h"
@@ -15,7 +16,6 @@
 
 #include <malloc.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,7 +197,7 @@ static xn_status open_weights_dir(daemon_state *d, xn_error *error) {
 /* On a thread of the model pool. One scan serves all calls of ask_for_scan before it; another
  * follows for those that come meanwhile. */
 static void scan_models(xn_task *task) {
-    daemon_state *d = (daemon_state *)(void *)((char *)task - offsetof(daemon_state, scan));
+    daemon_state *d = XN_ITEM(task, daemon_state, scan);
     int asked;
     do {
         xn_error error;

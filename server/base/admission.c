@@ -4,6 +4,7 @@
 
 #include "clock.h"
 #include "list.h"
+#include "table.h"
 #include "threads.h"
 
 #include <assert.h>
@@ -24,7 +25,7 @@ struct xn_client {
     unsigned char identity[XN_CLIENT_IDENTITY_BYTES];
     int64_t references;
     counts in_flight; /* bytes: of its connections too */
-    xn_list node;     /* in its bucket */
+    xn_table_node node;
 };
 
 struct xn_admission {
@@ -36,7 +37,8 @@ struct xn_admission {
     int64_t connections_bytes, programs_bytes, reserved;
     xn_status closed; /* XN_OK while open */
     xn_rate rate;
-    xn_list buckets[BUCKETS];        /* of clients */
+    xn_table clients;
+    xn_table_node *buckets[BUCKETS];
     atomic_int_fast64_t finished;    /* jobs that are not in the rate yet */
     atomic_int_fast64_t rate_due_ns; /* when they are to be */
 };
@@ -95,8 +97,7 @@ xn_status xn_admission_create(const xn_admission_limits *limits, xn_metrics *met
     atomic_init(&admission->finished, 0);
     atomic_init(&admission->rate_due_ns, INT64_MIN);
     xn_cond_init(&admission->idle);
-    for (int i = 0; i < BUCKETS; i++)
-        xn_list_init(&admission->buckets[i]);
+    admission->clients = (xn_table){admission->buckets, BUCKETS - 1};
     *out = admission;
     return XN_OK;
 }
@@ -105,7 +106,7 @@ void xn_admission_free(xn_admission *admission) {
     if (!admission)
         return;
     for (int i = 0; i < BUCKETS; i++)
-        assert(xn_list_is_empty(&admission->buckets[i]));
+        assert(!admission->buckets[i]);
     pthread_cond_destroy(&admission->idle);
     pthread_mutex_destroy(&admission->mutex);
     xn_mem_free(admission);
@@ -113,20 +114,19 @@ void xn_admission_free(xn_admission *admission) {
 
 /* ---- clients ---- */
 
-/* FNV-1a: addresses and digests are no secret, and a client that collides on purpose makes a list
- * of its own connections longer, whose number is limited. */
-static xn_list *bucket_of(xn_admission *admission, xn_client_kind kind,
-                          const unsigned char *identity) {
-    uint64_t hash = 0xcbf29ce484222325u ^ (uint64_t)kind;
-    for (int i = 0; i < XN_CLIENT_IDENTITY_BYTES; i++)
-        hash = (hash ^ identity[i]) * 0x100000001b3u;
-    return &admission->buckets[(hash ^ hash >> 32) % BUCKETS];
+/* Addresses and digests are no secret, and a client that collides on purpose makes a list of its
+ * own connections longer, whose number is limited. */
+static uint64_t hash_of(xn_client_kind kind, const unsigned char *identity) {
+    uint64_t halves[2];
+    memcpy(halves, identity, sizeof halves);
+    return xn_table_mix(xn_table_mix(halves[0] ^ (uint64_t)kind) ^ halves[1]);
 }
 
-static xn_client *find_locked(const xn_list *bucket, xn_client_kind kind,
-                              const unsigned char *identity) {
-    for (xn_list *at = bucket->next; at != bucket; at = at->next) {
-        xn_client *client = XN_LIST_ITEM(at, xn_client, node);
+static xn_client *find_locked(const xn_admission *admission, xn_client_kind kind,
+                              const unsigned char *identity, uint64_t hash) {
+    xn_table_node *at = xn_table_find(&admission->clients, hash);
+    for (; at; at = xn_table_find_next(at)) {
+        xn_client *client = XN_ITEM(at, xn_client, node);
         if (client->kind == kind && !memcmp(client->identity, identity, sizeof client->identity))
             return client;
     }
@@ -145,13 +145,13 @@ static void count_connection_locked(xn_admission *admission, xn_client *client, 
 
 xn_client *xn_client_get(xn_admission *admission, xn_client_kind kind,
                          const unsigned char identity[XN_CLIENT_IDENTITY_BYTES]) {
-    xn_list *bucket = bucket_of(admission, kind, identity);
+    const uint64_t hash = hash_of(kind, identity);
     pthread_mutex_lock(&admission->mutex);
-    xn_client *client = find_locked(bucket, kind, identity);
+    xn_client *client = find_locked(admission, kind, identity, hash);
     if (!client && (client = xn_mem_zalloc(1, sizeof *client))) {
         client->kind = kind;
         memcpy(client->identity, identity, sizeof client->identity);
-        xn_list_add_first(bucket, &client->node);
+        xn_table_add(&admission->clients, &client->node, hash);
     }
     if (client) {
         client->references++;
@@ -165,7 +165,7 @@ static void put_locked(xn_admission *admission, xn_client *client) {
     count_connection_locked(admission, client, -1);
     if (--client->references)
         return;
-    xn_list_remove(&client->node);
+    xn_table_remove(&admission->clients, &client->node);
     xn_mem_free(client);
 }
 

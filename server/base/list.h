@@ -37,7 +37,7 @@ static inline void xn_list_remove(xn_list *node) {
     node->next->previous = node->previous;
 }
 
-/* The struct of that type whose member the node is. */
-#define XN_LIST_ITEM(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
+/* The struct of that type whose member the node is, of a list or of another structure. */
+#define XN_ITEM(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
 #endif

@@ -1,9 +1,9 @@
 /* cache.c: see cache.h. A table with chains, a list in the order of use, a list an owner. */
 #include "cache.h"
 
+#include "table.h"
 #include "xn_mem.h"
 
-#include <assert.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/random.h>
@@ -15,9 +15,9 @@
 #define BATCH 256 /* entries that leave each time that the mutex is held */
 
 struct xn_cache_entry {
-    xn_cache_entry *chain; /* in its bucket */
-    xn_list used;          /* in the order of use, or among those to be freed */
-    xn_list owned;         /* in its owner's list, or in none */
+    xn_table_node found; /* by hash.low */
+    xn_list used;        /* in the order of use, or among those to be freed */
+    xn_list owned;       /* in its owner's list, or in none */
     xn_content_hash hash;
     size_t bytes; /* all that it counts for */
     int readers;
@@ -29,20 +29,20 @@ struct xn_cache_entry {
 struct xn_cache {
     xn_cache_options options; /* constant, like the next two lines */
     uint64_t seed;
-    size_t own_bytes, bucket_mask;
+    size_t own_bytes;
+    xn_table table;
     atomic_ullong generation; /* times that it was cleared */
 
     pthread_mutex_t mutex; /* guards all below, entries and owners */
     xn_list used;          /* the most recently used first */
     size_t bytes;
-    xn_cache_entry *buckets[];
+    xn_table_node *buckets[];
 };
 
 xn_status xn_cache_create(const xn_cache_options *options, xn_cache **out, xn_error *error) {
-    size_t buckets = BUCKETS_MIN;
-    while (buckets < BUCKETS_MAX && buckets < options->limit_bytes / BYTES_PER_BUCKET)
-        buckets *= 2;
-    const size_t bytes = sizeof(xn_cache) + buckets * sizeof(xn_cache_entry *);
+    const size_t buckets =
+        xn_table_size(options->limit_bytes / BYTES_PER_BUCKET, BUCKETS_MIN, BUCKETS_MAX);
+    const size_t bytes = sizeof(xn_cache) + buckets * sizeof(xn_table_node *);
     xn_cache *cache = xn_mem_map(bytes); /* pages of the table come when they are used */
     if (!cache)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a cache of %zu bytes",
@@ -56,7 +56,7 @@ xn_status xn_cache_create(const xn_cache_options *options, xn_cache **out, xn_er
     if (options->entry_bytes_max > room)
         cache->options.entry_bytes_max = room; /* one that is larger must not empty the cache */
     cache->own_bytes = cache->bytes = bytes;
-    cache->bucket_mask = buckets - 1;
+    cache->table = (xn_table){cache->buckets, buckets - 1};
     /* Without random numbers collisions can be aimed at, which costs hits and nothing else. */
     if (getrandom(&cache->seed, sizeof cache->seed, GRND_NONBLOCK) != sizeof cache->seed)
         cache->seed = (uint64_t)(uintptr_t)cache;
@@ -96,7 +96,7 @@ static xn_cache_entry *make_entry(const xn_content *key, const xn_content *value
 /* Those that remove_locked or the last reader put there. */
 static void free_all(const xn_cache *cache, xn_list *freed) {
     while (!xn_list_is_empty(freed)) {
-        xn_cache_entry *e = XN_LIST_ITEM(freed->next, xn_cache_entry, used);
+        xn_cache_entry *e = XN_ITEM(freed->next, xn_cache_entry, used);
         xn_list_remove(&e->used);
         if (cache->options.drop)
             cache->options.drop(e->value);
@@ -106,12 +106,11 @@ static void free_all(const xn_cache *cache, xn_list *freed) {
 
 /* ---- table and lists ---- */
 
-/* What points to the entry of that hash, or to the end of its chain. */
-static xn_cache_entry **place_locked(xn_cache *cache, const xn_content_hash *hash) {
-    xn_cache_entry **at = &cache->buckets[hash->low & cache->bucket_mask];
-    while (*at && ((*at)->hash.low != hash->low || (*at)->hash.high != hash->high))
-        at = &(*at)->chain;
-    return at;
+static xn_cache_entry *lookup_locked(const xn_cache *cache, const xn_content_hash *hash) {
+    xn_table_node *at = xn_table_find(&cache->table, hash->low);
+    while (at && XN_ITEM(at, xn_cache_entry, found)->hash.high != hash->high)
+        at = xn_table_find_next(at);
+    return at ? XN_ITEM(at, xn_cache_entry, found) : NULL;
 }
 
 static void add_bytes_locked(xn_cache *cache, size_t add, size_t remove) {
@@ -133,9 +132,7 @@ static void let_go_locked(xn_cache *cache, xn_cache_entry *e, xn_list *freed) {
 }
 
 static void remove_locked(xn_cache *cache, xn_cache_entry *e, xn_list *freed) {
-    xn_cache_entry **at = place_locked(cache, &e->hash);
-    assert(*at == e);
-    *at = e->chain;
+    xn_table_remove(&cache->table, &e->found);
     xn_list_remove(&e->used);
     xn_list_remove(&e->owned);
     e->gone = true;
@@ -149,7 +146,7 @@ xn_cache_entry *xn_cache_find(xn_cache *cache, const xn_content *key, xn_cache_t
     ticket->generation = atomic_load(&cache->generation);
     ticket->hash = cache->options.hash(key, cache->seed);
     pthread_mutex_lock(&cache->mutex);
-    xn_cache_entry *e = *place_locked(cache, &ticket->hash);
+    xn_cache_entry *e = lookup_locked(cache, &ticket->hash);
     if (e) {
         e->readers++;
         xn_list_remove(&e->used);
@@ -181,7 +178,7 @@ void xn_cache_release(xn_cache *cache, xn_cache_entry *entry) {
 static bool is_welcome_locked(xn_cache *cache, const xn_cache_ticket *ticket,
                               const xn_cache_owner *owner) {
     return ticket->generation == atomic_load(&cache->generation) &&
-           !(owner && atomic_load(&owner->retired)) && !*place_locked(cache, &ticket->hash);
+           !(owner && atomic_load(&owner->retired)) && !lookup_locked(cache, &ticket->hash);
 }
 
 /* The oldest entry of the owner, or of all; NULL: there is none. */
@@ -189,8 +186,8 @@ static xn_cache_entry *oldest_locked(const xn_cache *cache, const xn_cache_owner
     const xn_list *list = owner ? &owner->entries : &cache->used;
     if (xn_list_is_empty(list))
         return NULL;
-    return owner ? XN_LIST_ITEM(list->previous, xn_cache_entry, owned)
-                 : XN_LIST_ITEM(list->previous, xn_cache_entry, used);
+    return owner ? XN_ITEM(list->previous, xn_cache_entry, owned)
+                 : XN_ITEM(list->previous, xn_cache_entry, used);
 }
 
 /* Counts that many bytes more, if there is room. */
@@ -224,7 +221,7 @@ static bool reserve(xn_cache *cache, const xn_cache_owner *owner, size_t bytes) 
 }
 
 static void insert_locked(xn_cache *cache, xn_cache_entry *e, xn_cache_owner *owner) {
-    *place_locked(cache, &e->hash) = e;
+    xn_table_add(&cache->table, &e->found, e->hash.low);
     xn_list_add_first(&cache->used, &e->used);
     xn_list_init(&e->owned);
     if (owner)
@@ -259,7 +256,7 @@ bool xn_cache_insert(xn_cache *cache, const xn_content *key, const xn_cache_tick
 void xn_cache_grow(xn_cache *cache, const xn_content_hash *hash, const xn_content *value,
                    size_t bytes) {
     pthread_mutex_lock(&cache->mutex);
-    xn_cache_entry *e = *place_locked(cache, hash);
+    xn_cache_entry *e = lookup_locked(cache, hash);
     if (e && !memcmp(e->value, value->parts[0].data, value->parts[0].bytes)) {
         e->bytes += bytes;
         add_bytes_locked(cache, bytes, 0);

@@ -265,7 +265,7 @@ static void tick_locked(xn_conns *conns) {
     size_t watched = 0;
     reserve_locked(conns);
     for (xn_list *at = conns->all.next; at != &conns->all; at = at->next) {
-        xn_conn *conn = XN_LIST_ITEM(at, xn_conn, node);
+        xn_conn *conn = XN_ITEM(at, xn_conn, node);
         pthread_mutex_lock(&conn->lock);
         check_locked(conns, conn, now);
         if (watched_phase(conn->phase) && !conn->shut && now - conn->since_ns >= TICK_NS &&
@@ -395,7 +395,7 @@ bool xn_conns_expected(xn_conns *conns, int64_t quiet_ns) {
     pthread_mutex_lock(&conns->lock);
     bool expected = conns->added_ns && now - conns->added_ns < ACCEPT_DELAY_NS;
     for (xn_list *at = conns->all.next; at != &conns->all && !expected; at = at->next) {
-        xn_conn *conn = XN_LIST_ITEM(at, xn_conn, node);
+        xn_conn *conn = XN_ITEM(at, xn_conn, node);
         pthread_mutex_lock(&conn->lock);
         bool between = conn->phase == XN_PHASE_NEW || conn->phase == XN_PHASE_IDLE;
         expected = !between || now - conn->since_ns < quiet_ns;

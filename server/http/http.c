@@ -117,7 +117,7 @@ static bool waits_for_permit(xn_request *request) {
 }
 
 static void permit_granted(xn_permit *permit) {
-    xn_request *request = (xn_request *)(void *)((char *)permit - offsetof(xn_request, permit));
+    xn_request *request = XN_ITEM(permit, xn_request, permit);
     struct MHD_Connection *connection = request->connection;
     xn_conn_enter(request->conn, XN_PHASE_HEADERS, 0, NULL);
     MHD_resume_connection(connection);

@@ -16,7 +16,7 @@ struct xn_limiter {
 
 /* The permit that came first; the list is not empty. */
 static xn_permit *first_of(const xn_list *list) {
-    return XN_LIST_ITEM(list->next, xn_permit, node);
+    return XN_ITEM(list->next, xn_permit, node);
 }
 
 xn_status xn_limiter_create(int permits, int64_t max_hold_ns, void (*granted)(xn_permit *permit),

@@ -5,12 +5,10 @@
 #include "queue.h"
 #include "threads.h"
 
-#include <stddef.h>
-
 /* ---- deadlines ---- */
 
 static xn_job *job_of(const xn_heap_node *node) {
-    return (xn_job *)(void *)((char *)node - offsetof(xn_job, deadline));
+    return XN_ITEM(node, xn_job, deadline);
 }
 
 static bool expires_before(const xn_heap_node *a, const xn_heap_node *b) {

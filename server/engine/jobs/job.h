@@ -4,6 +4,7 @@
 
 #include "asset.h"
 #include "heap.h"
+#include "list.h"
 #include "xn_problem.h"
 
 #include <stdatomic.h>
@@ -64,8 +65,8 @@ struct xn_job {
     int lookup_pool;  /* whose answer was looked for */
     int64_t cache_ns; /* time that both took */
     /* the engine's own */
-    xn_job *next;                        /* in a list of jobs that left the queue */
-    xn_job *group_next, *group_previous; /* in its group, by arrival */
+    xn_job *next;     /* in a list of jobs that left the queue */
+    xn_list in_group; /* by arrival */
     struct xn_group *group;
     uint64_t arrival;       /* the order of jobs with the same submitted_ns */
     xn_heap_node deadline;  /* in the heap of deadlines */

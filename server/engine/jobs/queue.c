@@ -7,48 +7,40 @@
  * virtual time. One without groups rests while it is ahead of the others, so that an asset that
  * comes back at once has not lost its debt; then it is forgotten. (An asset that comes to lie where
  * one was that rests here takes over its debt, which is a batch's work at most.) Virtual times are
- * compared by their difference: they may wrap around.
- *
- * Groups and flows that are not needed are kept for reuse, so a steady load allocates nothing. */
+ * compared by their difference: they may wrap around. */
 #include "queue.h"
 
-#include "heap.h"
+#include "table.h"
 #include "work.h"
 #include "xn_mem.h"
 
 #include <assert.h>
 
 typedef struct xn_flow {
-    xn_heap_node node; /* first; in queue->active or queue->resting */
-    xn_asset *asset;   /* borrowed from its jobs; only compared once it has none */
-    uint64_t time_ns;  /* virtual */
-    xn_heap ready;     /* those of its groups that are */
+    xn_table_node found; /* by its asset */
+    xn_heap_node node;   /* in queue->active or queue->resting */
+    xn_asset *asset;     /* borrowed from its jobs; only compared once it has none */
+    uint64_t time_ns;    /* virtual */
+    xn_heap ready;       /* those of its groups that are */
     int64_t groups;
     bool active, resting;
-    bool fresh;            /* it has come, or come back, and was not active since */
-    bool timed;            /* its virtual time is its own: it was active once */
-    struct xn_flow *chain; /* in its hash bucket, or in the list of free flows */
+    bool fresh; /* it has come, or come back, and was not active since */
+    bool timed; /* its virtual time is its own: it was active once */
 } xn_flow;
 
 typedef enum { GROUP_IDLE, GROUP_WAITING, GROUP_READY } group_state;
 
 typedef struct xn_group {
-    xn_heap_node node; /* first; in queue->waiting or flow->ready, by state */
+    xn_table_node found; /* by its asset and problem */
+    xn_heap_node node;   /* in queue->waiting or flow->ready, by state */
     group_state state;
     xn_flow *flow;
     xn_problem problem;
-    uint64_t hash;
-    xn_job *first, *last;
+    xn_list jobs; /* by arrival */
     int64_t images;
-    int64_t urgent;         /* jobs whose deadline is nearer than the batch delay */
-    bool due;               /* its oldest job was found to have waited long enough */
-    struct xn_group *chain; /* in its hash bucket, or in the list of free groups */
+    int64_t urgent; /* jobs whose deadline is nearer than the batch delay */
+    bool due;       /* its oldest job was found to have waited long enough */
 } xn_group;
-
-typedef struct bucket {
-    xn_group *groups;
-    xn_flow *flows;
-} bucket;
 
 struct xn_queue {
     xn_batch_policy policy;
@@ -58,20 +50,22 @@ struct xn_queue {
     uint64_t start_ns, middle_ns;
     xn_heap active, resting, waiting;
     size_t resting_count;
-    xn_group *free_groups;
-    xn_flow *free_flows;
-    bucket *buckets;
-    size_t bucket_mask;
+    xn_table groups, flows;
 };
 
 /* ---- orders ---- */
 
 static xn_group *group_of(const xn_heap_node *node) {
-    return (xn_group *)(void *)node;
+    return XN_ITEM(node, xn_group, node);
 }
 
 static xn_flow *flow_of(const xn_heap_node *node) {
-    return (xn_flow *)(void *)node;
+    return XN_ITEM(node, xn_flow, node);
+}
+
+/* NULL: it has none. */
+static xn_job *first_of(const xn_group *group) {
+    return xn_list_is_empty(&group->jobs) ? NULL : XN_ITEM(group->jobs.next, xn_job, in_group);
 }
 
 static bool is_later(uint64_t a, uint64_t than) {
@@ -79,7 +73,7 @@ static bool is_later(uint64_t a, uint64_t than) {
 }
 
 static bool group_before(const xn_heap_node *a, const xn_heap_node *b) {
-    const xn_job *i = group_of(a)->first, *k = group_of(b)->first;
+    const xn_job *i = first_of(group_of(a)), *k = first_of(group_of(b));
     return i->submitted_ns != k->submitted_ns ? i->submitted_ns < k->submitted_ns
                                               : i->arrival < k->arrival;
 }
@@ -98,15 +92,12 @@ static bool resting_before(const xn_heap_node *a, const xn_heap_node *b) {
 
 xn_status xn_queue_create(const xn_batch_policy *policy, int64_t depth, xn_queue **out,
                           xn_error *error) {
-    enum { MIN_BUCKETS = 64, MAX_BUCKETS = 1 << 16 };
-    size_t buckets = MIN_BUCKETS;
-    while (buckets < MAX_BUCKETS && (int64_t)buckets < depth)
-        buckets *= 2;
+    const size_t buckets = xn_table_size((size_t)depth, 64, 1 << 16);
     xn_queue *queue = xn_mem_zalloc(1, sizeof *queue);
-    bucket *table = xn_mem_zalloc(buckets, sizeof *table);
-    if (!queue || !table) {
+    xn_table_node **heads = xn_mem_zalloc(2 * buckets, sizeof(xn_table_node *));
+    if (!queue || !heads) {
         xn_mem_free(queue);
-        xn_mem_free(table);
+        xn_mem_free(heads);
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a queue of %zu groups",
                        buckets);
     }
@@ -114,38 +105,26 @@ xn_status xn_queue_create(const xn_batch_policy *policy, int64_t depth, xn_queue
     queue->active.before = flow_before;
     queue->resting.before = resting_before;
     queue->waiting.before = group_before;
-    queue->buckets = table;
-    queue->bucket_mask = buckets - 1;
+    queue->groups = (xn_table){heads, buckets - 1};
+    queue->flows = (xn_table){heads + buckets, buckets - 1};
     *out = queue;
     return XN_OK;
-}
-
-static void free_groups(xn_group *group) {
-    while (group) {
-        xn_group *next = group->chain;
-        xn_mem_free(group);
-        group = next;
-    }
-}
-
-static void free_flows(xn_flow *flow) {
-    while (flow) {
-        xn_flow *next = flow->chain;
-        xn_mem_free(flow);
-        flow = next;
-    }
 }
 
 void xn_queue_free(xn_queue *queue) {
     if (!queue)
         return;
-    for (size_t i = 0; i <= queue->bucket_mask; i++) {
-        free_groups(queue->buckets[i].groups);
-        free_flows(queue->buckets[i].flows);
+    for (size_t i = 0; i <= queue->groups.mask; i++) {
+        for (xn_table_node *at = queue->groups.buckets[i], *next; at; at = next) {
+            next = at->next;
+            xn_mem_free(XN_ITEM(at, xn_group, found));
+        }
+        for (xn_table_node *at = queue->flows.buckets[i], *next; at; at = next) {
+            next = at->next;
+            xn_mem_free(XN_ITEM(at, xn_flow, found));
+        }
     }
-    free_groups(queue->free_groups);
-    free_flows(queue->free_flows);
-    xn_mem_free(queue->buckets);
+    xn_mem_free(queue->groups.buckets); /* and those of flows behind them */
     xn_mem_free(queue);
 }
 
@@ -156,7 +135,7 @@ int64_t xn_queue_count(const xn_queue *queue) {
 xn_job *xn_queue_any(const xn_queue *queue) {
     const xn_heap_node *flow = queue->active.first;
     const xn_heap_node *group = flow ? flow_of(flow)->ready.first : queue->waiting.first;
-    return group ? group_of(group)->first : NULL;
+    return group ? first_of(group_of(group)) : NULL;
 }
 
 /* ---- the batcher: the whole policy is this function ---- */
@@ -182,15 +161,6 @@ uint64_t xn_queue_work_ns(const xn_problem *problem, int64_t images) {
     return XN_QUEUE_BATCH_NS + (uint64_t)(ns < most ? ns : most);
 }
 
-static uint64_t mix(uint64_t h) {
-    h = (h ^ (h >> 32)) * UINT64_C(0x9e3779b97f4a7c15);
-    return h ^ (h >> 29);
-}
-
-static xn_flow **flow_bucket(const xn_queue *queue, const xn_asset *asset) {
-    return &queue->buckets[mix((uint64_t)(uintptr_t)asset) & queue->bucket_mask].flows;
-}
-
 static void flow_wake(xn_queue *queue, xn_flow *flow) {
     if (!flow->resting)
         return;
@@ -202,35 +172,21 @@ static void flow_wake(xn_queue *queue, xn_flow *flow) {
 
 /* The asset's flow, made if there is none; NULL without memory. */
 static xn_flow *flow_for(xn_queue *queue, xn_asset *asset) {
-    xn_flow **at = flow_bucket(queue, asset);
-    for (xn_flow *f = *at; f; f = f->chain)
-        if (f->asset == asset) {
-            flow_wake(queue, f);
-            return f;
-        }
-    xn_flow *flow = queue->free_flows;
-    if (flow)
-        queue->free_flows = flow->chain;
-    else
-        flow = xn_mem_alloc(sizeof *flow);
-    if (!flow)
-        return NULL;
+    const uint64_t hash = xn_table_mix((uint64_t)(uintptr_t)asset);
+    xn_table_node *found = xn_table_find(&queue->flows, hash);
+    while (found && XN_ITEM(found, xn_flow, found)->asset != asset)
+        found = xn_table_find_next(found);
+    xn_flow *flow = found ? XN_ITEM(found, xn_flow, found) : xn_mem_alloc(sizeof *flow);
+    if (found)
+        flow_wake(queue, flow);
+    if (found || !flow)
+        return flow;
     *flow = (xn_flow){.asset = asset,
                       .time_ns = queue->start_ns,
                       .ready = {.before = group_before},
-                      .fresh = true,
-                      .chain = *at};
-    *at = flow;
+                      .fresh = true};
+    xn_table_add(&queue->flows, &flow->found, hash);
     return flow;
-}
-
-static void flow_forget(xn_queue *queue, xn_flow *flow) {
-    xn_flow **at = flow_bucket(queue, flow->asset);
-    while (*at != flow)
-        at = &(*at)->chain;
-    *at = flow->chain;
-    flow->chain = queue->free_flows;
-    queue->free_flows = flow;
 }
 
 /* The least virtual time of those that are there. */
@@ -247,7 +203,8 @@ static void forget_resting(xn_queue *queue) {
             !is_later(flow_of(first)->time_ns, queue->start_ns))) {
         xn_heap_remove(&queue->resting, first);
         queue->resting_count--;
-        flow_forget(queue, flow_of(first));
+        xn_table_remove(&queue->flows, &flow_of(first)->found);
+        xn_mem_free(flow_of(first));
     }
 }
 
@@ -263,7 +220,7 @@ static void flow_enter(const xn_queue *queue, xn_flow *flow) {
     uint64_t start = least_time(queue);
     if (flow->fresh && is_later(queue->middle_ns, start)) {
         const xn_group *group = group_of(flow->ready.first);
-        uint64_t half = xn_queue_work_ns(&group->problem, group->first->images) / 2;
+        uint64_t half = xn_queue_work_ns(&group->problem, first_of(group)->images) / 2;
         uint64_t passed = queue->middle_ns - start;
         start += passed < half ? passed : half;
     }
@@ -292,51 +249,43 @@ static void flow_settle(xn_queue *queue, xn_flow *flow) {
 
 /* ---- groups ---- */
 
-static xn_group **group_bucket(const xn_queue *queue, uint64_t hash) {
-    return &queue->buckets[hash & queue->bucket_mask].groups;
-}
-
 static xn_group *group_find(const xn_queue *queue, const xn_job *job, uint64_t hash) {
-    for (xn_group *g = *group_bucket(queue, hash); g; g = g->chain)
-        if (g->hash == hash && g->flow->asset == job->asset &&
-            xn_problem_equal(&g->problem, &job->problem))
-            return g;
+    xn_table_node *at = xn_table_find(&queue->groups, hash);
+    for (; at; at = xn_table_find_next(at)) {
+        xn_group *group = XN_ITEM(at, xn_group, found);
+        if (group->flow->asset == job->asset && xn_problem_equal(&group->problem, &job->problem))
+            return group;
+    }
     return NULL;
 }
 
 /* The job's group, made if there is none; NULL without memory. */
 static xn_group *group_for(xn_queue *queue, const xn_job *job) {
-    uint64_t hash = mix(job->problem.hash ^ (uint64_t)(uintptr_t)job->asset);
+    const uint64_t hash = xn_table_mix(job->problem.hash ^ (uint64_t)(uintptr_t)job->asset);
     xn_group *group = group_find(queue, job, hash);
     if (group)
         return group;
-    group = queue->free_groups ? queue->free_groups : xn_mem_alloc(sizeof *group);
-    if (!group)
+    group = xn_mem_alloc(sizeof *group);
+    xn_flow *flow = group ? flow_for(queue, job->asset) : NULL;
+    if (!flow) {
+        xn_mem_free(group);
         return NULL;
-    if (group == queue->free_groups)
-        queue->free_groups = group->chain;
-    xn_flow *flow = flow_for(queue, job->asset);
-    xn_group **at = flow ? group_bucket(queue, hash) : &queue->free_groups;
-    *group = (xn_group){.flow = flow, .problem = job->problem, .hash = hash, .chain = *at};
-    *at = group;
-    if (!flow)
-        return NULL;
+    }
+    *group = (xn_group){.flow = flow, .problem = job->problem};
+    xn_list_init(&group->jobs);
+    xn_table_add(&queue->groups, &group->found, hash);
     flow->groups++;
     return group;
 }
 
 static void group_retire(xn_queue *queue, xn_group *group) {
-    xn_group **at = group_bucket(queue, group->hash);
-    while (*at != group)
-        at = &(*at)->chain;
-    *at = group->chain;
+    xn_table_remove(&queue->groups, &group->found);
     group->flow->groups--;
-    group->chain = queue->free_groups;
-    queue->free_groups = group;
+    xn_mem_free(group);
 }
 
 static group_state state_of(const xn_queue *queue, const xn_group *group) {
-    if (!group->first)
+    if (xn_list_is_empty(&group->jobs))
         return GROUP_IDLE;
     bool ready = group->due || group->urgent > 0 || queue->policy.delay_ns <= 0 ||
                  group->images >= queue->policy.max_images;
@@ -375,7 +324,7 @@ static void group_update(xn_queue *queue, xn_group *group, bool oldest) {
 
 static int64_t group_wait_ns(const xn_queue *queue, const xn_group *group, bool draining,
                              int64_t now_ns) {
-    return xn_batch_wait_ns(&queue->policy, group->images, group->first->submitted_ns,
+    return xn_batch_wait_ns(&queue->policy, group->images, first_of(group)->submitted_ns,
                             draining || group->urgent > 0, now_ns);
 }
 
@@ -389,13 +338,11 @@ static bool is_urgent(const xn_queue *queue, const xn_job *job) {
 }
 
 static void group_link(xn_group *group, xn_job *job) {
-    xn_job *after = group->last;
-    while (after && after->submitted_ns > job->submitted_ns)
-        after = after->group_previous;
-    job->group_previous = after;
-    job->group_next = after ? after->group_next : group->first;
-    *(after ? &after->group_next : &group->first) = job;
-    *(job->group_next ? &job->group_next->group_previous : &group->last) = job;
+    xn_list *after = group->jobs.previous;
+    while (after != &group->jobs &&
+           XN_ITEM(after, xn_job, in_group)->submitted_ns > job->submitted_ns)
+        after = after->previous;
+    xn_list_add_first(after, &job->in_group); /* behind it */
     job->group = group;
 }
 
@@ -409,7 +356,7 @@ xn_status xn_queue_push(xn_queue *queue, xn_job *job, xn_error *error) {
     group_link(group, job);
     group->images += job->images;
     group->urgent += is_urgent(queue, job);
-    group_update(queue, group, group->first == job);
+    group_update(queue, group, first_of(group) == job);
     return XN_OK;
 }
 
@@ -417,19 +364,18 @@ xn_status xn_queue_push(xn_queue *queue, xn_job *job, xn_error *error) {
 static void unlink_job(xn_queue *queue, xn_job *job) {
     xn_group *group = job->group;
     assert(group && queue->count > 0);
-    *(job->group_previous ? &job->group_previous->group_next : &group->first) = job->group_next;
-    *(job->group_next ? &job->group_next->group_previous : &group->last) = job->group_previous;
+    xn_list_remove(&job->in_group);
     queue->count--;
     group->images -= job->images;
     group->urgent -= is_urgent(queue, job);
-    job->next = job->group_next = job->group_previous = NULL;
+    job->next = NULL;
     job->group = NULL;
     job->queue = NULL;
 }
 
 void xn_queue_remove(xn_queue *queue, xn_job *job) {
     xn_group *group = job->group;
-    bool oldest = group->first == job;
+    bool oldest = first_of(group) == job;
     unlink_job(queue, job);
     group_update(queue, group, oldest);
 }
@@ -455,17 +401,16 @@ static void end_waits(xn_queue *queue, bool draining, int64_t now_ns) {
 
 /* The group's oldest jobs that fit a batch, linked by next. */
 static xn_job *take_jobs(xn_queue *queue, xn_group *group, size_t *count, int64_t *images) {
-    xn_job *batch = NULL, **end = &batch, *job;
+    xn_job *batch = NULL, **end = &batch, *job = first_of(group);
     *images = 0;
     *count = 0;
     do {
-        job = group->first;
         unlink_job(queue, job);
         *images += job->images;
         *end = job;
         end = &job->next;
         ++*count;
-        job = group->first;
+        job = first_of(group);
     } while (job && job->images <= queue->policy.max_images - *images);
     return batch;
 }
@@ -489,7 +434,7 @@ xn_job *xn_queue_take(xn_queue *queue, bool draining, int64_t now_ns, size_t *co
     flow_lift(queue, flow);
     xn_job *batch = take_jobs(queue, group, count, &images);
     charge(queue, flow, xn_queue_work_ns(&group->problem, images));
-    group->due = group->first && group_wait_ns(queue, group, draining, now_ns) == 0;
+    group->due = first_of(group) && group_wait_ns(queue, group, draining, now_ns) == 0;
     group_move(queue, group);
     flow_settle(queue, flow);
     forget_resting(queue);

@@ -103,7 +103,7 @@ xn_status xn_buffers_create(const xn_backend *backend, xn_device *device, size_t
 /* ---- the lists ---- */
 
 static node *node_of(xn_list *link) {
-    return XN_LIST_ITEM(link, node, link);
+    return XN_ITEM(link, node, link);
 }
 
 /* The newest or the oldest of a class, which has one. */
