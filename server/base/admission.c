@@ -10,7 +10,6 @@
 #include <assert.h>
 #include <math.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #define BUCKETS 1024     /* a power of two */
@@ -39,15 +38,12 @@ struct xn_admission {
     xn_rate rate;
     xn_table clients;
     xn_table_node *buckets[BUCKETS];
-    atomic_int_fast64_t finished;    /* jobs that are not in the rate yet */
-    atomic_int_fast64_t rate_due_ns; /* when they are to be */
 };
 
 /* ---- the rate ---- */
 
 #define RATE_TAU_S 5.0 /* an event this old weighs 1/e */
 #define RATE_MIN_WINDOW_S 0.01
-#define RATE_STEP_NS XN_NS_PER_MS /* events so near are counted as one */
 
 static double seconds_between(int64_t from_ns, int64_t to_ns) {
     return to_ns > from_ns ? (double)(to_ns - from_ns) / 1e9 : 0.0;
@@ -94,8 +90,6 @@ xn_status xn_admission_create(const xn_admission_limits *limits, xn_metrics *met
     admission->limits = *limits;
     admission->metrics = metrics;
     xn_mutex_init_adaptive(&admission->mutex);
-    atomic_init(&admission->finished, 0);
-    atomic_init(&admission->rate_due_ns, INT64_MIN);
     xn_cond_init(&admission->idle);
     admission->clients = (xn_table){admission->buckets, BUCKETS - 1};
     *out = admission;
@@ -400,25 +394,14 @@ size_t xn_admission_programs_room(xn_admission *admission) {
 
 /* ---- the rate of jobs ---- */
 
-static void update_rate_locked(xn_admission *admission, int64_t now_ns) {
-    const int64_t jobs = atomic_exchange(&admission->finished, 0);
-    if (jobs)
-        xn_rate_add(&admission->rate, jobs, now_ns);
-    atomic_store(&admission->rate_due_ns, now_ns + RATE_STEP_NS);
-}
-
 void xn_admission_finished(xn_admission *admission, int64_t jobs, int64_t now_ns) {
-    atomic_fetch_add(&admission->finished, jobs);
-    if (now_ns < atomic_load_explicit(&admission->rate_due_ns, memory_order_relaxed))
-        return;
     pthread_mutex_lock(&admission->mutex);
-    update_rate_locked(admission, now_ns);
+    xn_rate_add(&admission->rate, jobs, now_ns);
     pthread_mutex_unlock(&admission->mutex);
 }
 
 int xn_admission_retry_after(xn_admission *admission, int64_t now_ns) {
     pthread_mutex_lock(&admission->mutex);
-    update_rate_locked(admission, now_ns);
     double per_second = xn_rate_per_second(&admission->rate, now_ns);
     int64_t waiting = admission->all.requests;
     bool known = admission->rate.first_ns != 0;

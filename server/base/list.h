@@ -37,6 +37,15 @@ static inline void xn_list_remove(xn_list *node) {
     node->next->previous = node->previous;
 }
 
+/* NULL: it is empty. */
+static inline xn_list *xn_list_take_first(xn_list *list) {
+    xn_list *first = list->next;
+    if (first == list)
+        return NULL;
+    xn_list_remove(first);
+    return first;
+}
+
 /* The struct of that type whose member the node is, of a list or of another structure. */
 #define XN_ITEM(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 

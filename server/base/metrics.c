@@ -13,6 +13,7 @@
  * zero if need be, so that rates and alerts see the first event too. */
 #include "metrics.h"
 
+#include "clock.h"
 #include "cpu_shard.h"
 #include "document.h"
 #include "file.h"
@@ -27,8 +28,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#define NS_PER_S INT64_C(1000000000)
 
 static const char *const route_names[] = {"conv",       "weights", "infer",  "models",
                                           "repository", "shm",     "health", "metrics",
@@ -88,10 +87,10 @@ static const int status_codes[] = {200, 201, 204, 304, 400, 401, 403, 404, 405, 
 #define CODE_COUNT (COUNT_OF(status_codes) + 1)
 
 /* Upper bounds, inclusive, as Prometheus means "le". */
-static const int64_t stage_bounds_ns[] = {10000,    25000,      50000,      100000,     250000,
-                                          500000,   1000000,    2500000,    5000000,    10000000,
-                                          25000000, 50000000,   100000000,  250000000,  500000000,
-                                          NS_PER_S, 2500000000, 5000000000, 10000000000};
+static const int64_t stage_bounds_ns[] = {
+    10000,     25000,       50000,      100000,     250000,     500000,    1000000,
+    2500000,   5000000,     10000000,   25000000,   50000000,   100000000, 250000000,
+    500000000, XN_NS_PER_S, 2500000000, 5000000000, 10000000000};
 static const int64_t size_bounds[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
 
 typedef struct histogram {
@@ -122,15 +121,15 @@ typedef struct device {
     device_events shards[SHARDS];
 } device;
 
-/* Gauges that change under the same lock share cache lines, and with no others. */
-enum { GAUGES_OF_ENGINE, GAUGES_OF_ADMISSION, OTHER_GAUGES, GAUGE_GROUPS };
-typedef struct gauge_group {
-    _Alignas(XN_MEM_ALIGNMENT) atomic_int_fast64_t values[XN_GAUGE_COUNT];
-} gauge_group;
+/* Each on a cache line of its own: threads that change different ones do not wait for each other.
+ */
+typedef struct gauge_value {
+    _Alignas(XN_MEM_ALIGNMENT) atomic_int_fast64_t value;
+} gauge_value;
 
 struct xn_metrics {
     events shards[SHARDS];
-    gauge_group gauges[GAUGE_GROUPS];
+    gauge_value gauges[XN_GAUGE_COUNT];
     char version[32], backend[16];
     double start_time_s;
     xn_metrics_add_fn *more; /* set before others use the metrics */
@@ -215,36 +214,19 @@ void xn_metrics_device_up(xn_metrics *metrics, int index, int up) {
     atomic_store_explicit(&device_at(metrics, index)->up, up != 0, memory_order_relaxed);
 }
 
-static int gauge_group_of(xn_gauge gauge) {
-    switch (gauge) {
-    case XN_GAUGE_QUEUE_DEPTH:
-        return GAUGES_OF_ENGINE;
-    case XN_GAUGE_INFLIGHT:
-    case XN_GAUGE_INFLIGHT_BYTES:
-    case XN_GAUGE_CONNECTIONS_BYTES:
-    case XN_GAUGE_PROGRAMS_BYTES:
-        return GAUGES_OF_ADMISSION;
-    default:
-        return OTHER_GAUGES;
-    }
-}
-
 void xn_metrics_gauge_add(xn_metrics *metrics, xn_gauge gauge, int64_t delta) {
     assert((unsigned)gauge < XN_GAUGE_COUNT);
-    atomic_fetch_add_explicit(&metrics->gauges[gauge_group_of(gauge)].values[gauge], delta,
-                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&metrics->gauges[gauge].value, delta, memory_order_relaxed);
 }
 
 void xn_metrics_gauge_set(xn_metrics *metrics, xn_gauge gauge, int64_t value) {
     assert((unsigned)gauge < XN_GAUGE_COUNT);
-    atomic_store_explicit(&metrics->gauges[gauge_group_of(gauge)].values[gauge], value,
-                          memory_order_relaxed);
+    atomic_store_explicit(&metrics->gauges[gauge].value, value, memory_order_relaxed);
 }
 
 int64_t xn_metrics_gauge(const xn_metrics *metrics, xn_gauge gauge) {
     assert((unsigned)gauge < XN_GAUGE_COUNT);
-    return atomic_load_explicit(&metrics->gauges[gauge_group_of(gauge)].values[gauge],
-                                memory_order_relaxed);
+    return atomic_load_explicit(&metrics->gauges[gauge].value, memory_order_relaxed);
 }
 
 void xn_metrics_add(xn_metrics *metrics, xn_counter counter, int64_t amount) {
@@ -338,8 +320,9 @@ static void simple(xn_document *p, const char *name, const char *type, const cha
 }
 
 const char *xn_metrics_seconds(uint64_t ns, char text[XN_METRICS_NUMBER_MAX]) {
-    int n = snprintf(text, XN_METRICS_NUMBER_MAX, "%llu.%09llu",
-                     (unsigned long long)(ns / NS_PER_S), (unsigned long long)(ns % NS_PER_S));
+    int n =
+        snprintf(text, XN_METRICS_NUMBER_MAX, "%llu.%09llu", (unsigned long long)(ns / XN_NS_PER_S),
+                 (unsigned long long)(ns % XN_NS_PER_S));
     while (text[n - 1] == '0')
         n--;
     text[text[n - 1] == '.' ? n - 1 : n] = 0;

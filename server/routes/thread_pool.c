@@ -8,9 +8,9 @@
 #include <stdbool.h>
 
 struct xn_thread_pool {
-    pthread_mutex_t lock; /* guards first, last and stopping; never held while a task runs */
+    pthread_mutex_t lock; /* guards tasks and stopping; never held while a task runs */
     pthread_cond_t wake;
-    xn_task *first, **last;
+    xn_list tasks;
     bool stopping;
     int started;
     pthread_t threads[];
@@ -20,16 +20,13 @@ static void *work(void *context) {
     xn_thread_pool *pool = context;
     pthread_mutex_lock(&pool->lock);
     for (;;) {
-        while (!pool->first && !pool->stopping)
+        while (xn_list_is_empty(&pool->tasks) && !pool->stopping)
             pthread_cond_wait(&pool->wake, &pool->lock);
-        xn_task *task = pool->first;
-        if (!task)
+        xn_list *first = xn_list_take_first(&pool->tasks);
+        if (!first)
             break;
-        pool->first = task->next;
-        if (!pool->first)
-            pool->last = &pool->first;
         pthread_mutex_unlock(&pool->lock);
-        task->run(task);
+        XN_ITEM(first, xn_task, node)->run(XN_ITEM(first, xn_task, node));
         pthread_mutex_lock(&pool->lock);
     }
     pthread_mutex_unlock(&pool->lock);
@@ -40,7 +37,7 @@ xn_status xn_thread_pool_create(int threads, xn_thread_pool **out, xn_error *err
     xn_thread_pool *pool = xn_mem_zalloc(1, sizeof *pool + (size_t)threads * sizeof *pool->threads);
     if (!pool)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for background threads");
-    pool->last = &pool->first;
+    xn_list_init(&pool->tasks);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
     for (; pool->started < threads; pool->started++) {
@@ -79,11 +76,7 @@ static void submit(xn_thread_pool *pool, xn_task *task, bool in_front) {
     pthread_mutex_lock(&pool->lock);
     bool stopping = pool->stopping;
     if (!stopping) {
-        xn_task **at = in_front ? &pool->first : pool->last;
-        task->next = in_front ? pool->first : NULL;
-        *at = task;
-        if (!task->next)
-            pool->last = &task->next;
+        (in_front ? xn_list_add_first : xn_list_add_last)(&pool->tasks, &task->node);
         pthread_cond_signal(&pool->wake);
     }
     pthread_mutex_unlock(&pool->lock);

@@ -5,6 +5,7 @@
 #ifndef XN_THREAD_POOL_H
 #define XN_THREAD_POOL_H
 
+#include "list.h"
 #include "xn_status.h"
 
 /* Threads of the pool that loads models: so many load side by side. */
@@ -15,7 +16,7 @@ typedef struct xn_thread_pool xn_thread_pool;
 typedef struct xn_task xn_task;
 struct xn_task {
     void (*run)(xn_task *task); /* run owns the task from then on */
-    xn_task *next;              /* the pool's own */
+    xn_list node;               /* the pool's own */
 };
 
 xn_status xn_thread_pool_create(int threads, xn_thread_pool **out, xn_error *error);

@@ -1,6 +1,5 @@
-/* store.c: weights registered by name. What an asset is:
- * asset.c; how it gets onto devices: asset_prepared.c; inline weights: store_cache.c; locks:
- * store_internal.h. */
+/* store.c: weights registered by name. store_internal.h says what is in the other files, and has
+ * the rules of the locks. */
 #include "store_internal.h"
 
 #include "threads.h"

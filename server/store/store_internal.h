@@ -1,9 +1,8 @@
 /* store_internal.h: what the parts of the store share; each calls those below it:
  *
- *   store.c            names
- *   asset_prepared.c   the form of an asset on each device
- *   store_cache.c      inline weights by their contents
- *   asset.c            one asset
+ *   store.c         names
+ *   store_cache.c   inline weights by their contents
+ *   asset.c         one asset, and its form on each device
  *
  * Locks: store->mutex guards names and their totals; asset->mutex guards which devices an
  * asset is being prepared on. Neither is held while the other is taken, nor while a backend, the

@@ -1179,7 +1179,7 @@ START_TEST(check_without_devices) {
     ck_assert_int_eq(xn_models_check(&config, &error), XN_ERR_LIMIT);
     ck_assert_str_eq(error.limit, "max-models");
     config.max_models = 2;
-    config.max_models_bytes = 12000; /* for one, and for each of the files */
+    config.max_models_bytes = 5000; /* for one, and for each of the files */
     ck_assert_int_eq(xn_models_check(&config, &error), XN_ERR_LIMIT);
     ck_assert_msg(strstr(error.message, "model \"c\": it takes") != NULL, "%s", error.message);
     config.models[0] = '\0';

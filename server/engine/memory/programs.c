@@ -1,16 +1,16 @@
-/* programs.c: see programs.h. A short array, most recently used first: a worker meets few
- * geometries, and a hash in front of each comparison keeps the scan cheap. */
+/* programs.c: see programs.h. A worker meets few geometries, and a hash in front of each comparison
+ * keeps the walk through the list cheap. */
 #include "programs.h"
 
+#include "list.h"
 #include "xn_mem.h"
 
-#include <string.h>
-
-typedef struct slot {
+typedef struct entry {
+    xn_list node;
     int64_t capacity;
     xn_problem problem;
     xn_program *program;
-} slot;
+} entry;
 
 struct xn_programs {
     const xn_backend *backend;
@@ -19,7 +19,7 @@ struct xn_programs {
     xn_buffers *buffers;
     int64_t max_batch_images, bytes; /* bytes: that the admission counts */
     int max_programs, count;
-    slot slots[]; /* [0, count), most recently used first */
+    xn_list used; /* the most recently used first */
 };
 
 int64_t xn_programs_capacity(int64_t images, int64_t max_batch_images) {
@@ -34,7 +34,7 @@ int64_t xn_programs_capacity(int64_t images, int64_t max_batch_images) {
 xn_status xn_programs_create(const xn_backend *backend, xn_stream *stream, int max_programs,
                              int64_t max_batch_images, xn_admission *admission, xn_buffers *buffers,
                              xn_programs **out, xn_error *error) {
-    xn_programs *programs = xn_mem_alloc(sizeof *programs + (size_t)max_programs * sizeof(slot));
+    xn_programs *programs = xn_mem_alloc(sizeof *programs);
     if (!programs)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a cache of %d programs",
                        max_programs);
@@ -44,6 +44,7 @@ xn_status xn_programs_create(const xn_backend *backend, xn_stream *stream, int m
                               .buffers = buffers,
                               .max_batch_images = max_batch_images,
                               .max_programs = max_programs};
+    xn_list_init(&programs->used);
     *out = programs;
     return XN_OK;
 }
@@ -57,9 +58,17 @@ static xn_status charge(xn_programs *programs, int64_t more, xn_error *error) {
     return XN_OK;
 }
 
+static void drop(xn_programs *programs, xn_list *node) {
+    entry *e = XN_ITEM(node, entry, node);
+    xn_list_remove(node);
+    programs->count--;
+    xn_program_free(e->program);
+    xn_mem_free(e);
+}
+
 void xn_programs_trim(xn_programs *programs) {
     while (programs->count > 0)
-        xn_program_free(programs->slots[--programs->count].program);
+        drop(programs, programs->used.previous);
     if (programs->backend->stream_trim)
         programs->backend->stream_trim(programs->stream);
     (void)charge(programs, -programs->bytes, NULL);
@@ -76,33 +85,34 @@ void xn_programs_free(xn_programs *programs) {
     xn_mem_free(programs);
 }
 
-static int find(const xn_programs *programs, const xn_problem *problem, int64_t capacity) {
-    for (int i = 0; i < programs->count; i++) {
-        const slot *s = &programs->slots[i];
-        if (s->capacity == capacity && xn_problem_equal(&s->problem, problem))
-            return i;
+static entry *find(const xn_programs *programs, const xn_problem *problem, int64_t capacity) {
+    for (xn_list *at = programs->used.next; at != &programs->used; at = at->next) {
+        entry *e = XN_ITEM(at, entry, node);
+        if (e->capacity == capacity && xn_problem_equal(&e->problem, problem))
+            return e;
     }
-    return -1;
-}
-
-/* Moves [0, at) back by one and puts the slot in front. */
-static void put_first(xn_programs *programs, int at, slot first) {
-    memmove(&programs->slots[1], &programs->slots[0], (size_t)at * sizeof(slot));
-    programs->slots[0] = first;
+    return NULL;
 }
 
 static xn_status make(xn_programs *programs, const xn_problem *problem, int64_t capacity,
                       xn_error *error) {
-    slot made = {.capacity = capacity, .problem = *problem};
     /* Room first: the memory of the program that leaves may be what the new one needs. */
     if (programs->count == programs->max_programs)
-        xn_program_free(programs->slots[--programs->count].program);
-    xn_status status = xn_program_create_within(
+        drop(programs, programs->used.previous);
+    entry *made = xn_mem_alloc(sizeof *made);
+    if (!made)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for another program");
+    *made = (entry){.capacity = capacity, .problem = *problem};
+    const xn_status status = xn_program_create_within(
         programs->backend, programs->stream, problem, capacity,
-        xn_admission_programs_room(programs->admission), &made.program, error);
-    if (status == XN_OK)
-        put_first(programs, programs->count++, made);
-    return status;
+        xn_admission_programs_room(programs->admission), &made->program, error);
+    if (status != XN_OK) {
+        xn_mem_free(made);
+        return status;
+    }
+    xn_list_add_first(&programs->used, &made->node);
+    programs->count++;
+    return XN_OK;
 }
 
 /* What making takes is known once it is made: no more than --max-image-bytes or, of several images
@@ -133,12 +143,13 @@ static xn_status make_with_room(xn_programs *programs, const xn_problem *problem
 xn_status xn_programs_get(xn_programs *programs, const xn_problem *problem, int64_t images,
                           xn_program **out, xn_error *error) {
     int64_t capacity = xn_programs_capacity(images, programs->max_batch_images);
-    int at = find(programs, problem, capacity);
-    if (at < 0)
-        at = find(programs, problem, images);
-    if (at > 0) {
-        put_first(programs, at, programs->slots[at]);
-    } else if (at < 0) {
+    entry *found = find(programs, problem, capacity);
+    if (!found)
+        found = find(programs, problem, images);
+    if (found) {
+        xn_list_remove(&found->node);
+        xn_list_add_first(&programs->used, &found->node);
+    } else {
         xn_error first;
         xn_status status = make_with_room(programs, problem, capacity, &first);
         /* What rounding up asked for in vain, the batch itself may still get. */
@@ -153,6 +164,6 @@ xn_status xn_programs_get(xn_programs *programs, const xn_problem *problem, int6
             return status;
         }
     }
-    *out = programs->slots[0].program;
+    *out = XN_ITEM(programs->used.next, entry, node)->program;
     return XN_OK;
 }
