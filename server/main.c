@@ -131,31 +131,28 @@ static int max_active(const xn_config *config) {
     return (int)(most < config->queue_depth ? most : config->queue_depth);
 }
 
-static xn_http_options http_options(const daemon_state *d) {
-    const xn_config *c = &d->config;
-    return (xn_http_options){.listen = c->listen,
-                             .port = (int)c->port,
-                             .tls_retrieve = c->tls_cert[0] ? xn_tls_retrieve() : NULL,
-                             .tls_priorities = d->tls_priorities,
-                             .threads = http_threads(d),
-                             .max_connections = (int)c->max_connections,
-                             .max_connections_per_address = (int)c->max_connections_per_address,
-                             .max_active = max_active(c),
-                             .header_timeout_ms = c->header_timeout_ms,
-                             .body_timeout_ms = c->body_timeout_ms,
-                             .send_timeout_ms = c->send_timeout_ms,
-                             .idle_timeout_ms = c->idle_timeout_ms,
-                             .body_min_rate = c->body_min_rate,
-                             .any_host = d->service.auth != NULL,
-                             .allowed_hosts = c->allowed_hosts,
-                             .allowed_origins = c->allowed_origins};
-}
-
 static xn_status start_http(daemon_state *d, xn_error *error) {
-    xn_http_options options = http_options(d);
+    const xn_config *c = &d->config;
     xn_http_handler handler;
-    options.metrics = xn_engine_metrics(d->service.engine);
-    options.admission = xn_engine_admission(d->service.engine);
+    const xn_http_options options = {.listen = c->listen,
+                                     .port = (int)c->port,
+                                     .tls_retrieve = c->tls_cert[0] ? xn_tls_retrieve() : NULL,
+                                     .tls_priorities = d->tls_priorities,
+                                     .threads = http_threads(d),
+                                     .max_connections = (int)c->max_connections,
+                                     .max_connections_per_address =
+                                         (int)c->max_connections_per_address,
+                                     .max_active = max_active(c),
+                                     .header_timeout_ms = c->header_timeout_ms,
+                                     .body_timeout_ms = c->body_timeout_ms,
+                                     .send_timeout_ms = c->send_timeout_ms,
+                                     .idle_timeout_ms = c->idle_timeout_ms,
+                                     .body_min_rate = c->body_min_rate,
+                                     .any_host = d->service.auth != NULL,
+                                     .allowed_hosts = c->allowed_hosts,
+                                     .allowed_origins = c->allowed_origins,
+                                     .metrics = xn_engine_metrics(d->service.engine),
+                                     .admission = xn_engine_admission(d->service.engine)};
     xn_service_handler(&d->service, &handler);
     return xn_http_start(&options, &handler, &d->http, error);
 }

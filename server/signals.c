@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <time.h>
 
-#define WAKE SIGUSR1 /* one from outside wakes too, which does nothing */
+#define WAKE SIGUSR1 /* from another process it wakes the main thread too, without effect */
 
 static pthread_t main_thread;
 static sigset_t taken;
@@ -23,10 +23,10 @@ static const struct {
                 {SIGHUP, false, "SIGHUP"}};
 enum { ACTED_ON = sizeof acted_on / sizeof *acted_on };
 
-static const int nobody_means[] = {SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO,  SIGPIPE,
-                                   SIGXFSZ, SIGPWR,  SIGSTKFLT, SIGTTIN, SIGTTOU};
+static const int ignored[] = {SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO,  SIGPIPE,
+                              SIGXFSZ, SIGPWR,  SIGSTKFLT, SIGTTIN, SIGTTOU};
 
-/* An earlier handler stays: a profiler or a sanitizer may use such a signal. */
+/* A handler that is there already stays: it is a profiler's or a sanitizer's. */
 static void ignore(int signal) {
     struct sigaction before;
     const struct sigaction nothing = {.sa_handler = SIG_IGN};
@@ -41,8 +41,8 @@ void xn_signals_init(void) {
     for (int i = 0; i < ACTED_ON; i++)
         sigaddset(&taken, acted_on[i].signal);
     pthread_sigmask(SIG_BLOCK, &taken, NULL);
-    for (size_t i = 0; i < sizeof nobody_means / sizeof *nobody_means; i++)
-        ignore(nobody_means[i]);
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        ignore(ignored[i]);
     for (int signal = SIGRTMIN; signal <= SIGRTMAX; signal++)
         ignore(signal);
 }

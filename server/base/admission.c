@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define BUCKETS 1024     /* a power of two */
-#define RESERVED_SHARE 8 /* of --queue-bytes, one in so many for what bodies are still to fill */
+#define RESERVED_SHARE 8 /* an eighth of --queue-bytes for what bodies are still to fill */
 
 typedef struct {
     int64_t requests, bytes;
@@ -195,18 +195,18 @@ static xn_status check_share_locked(const xn_admission *admission, const xn_clie
     const xn_admission_limits *limits = &admission->limits;
     if (!client)
         return XN_OK;
-    const char *who = client->kind == XN_CLIENT_KEY ? "key" : "address";
+    const char *kind = client->kind == XN_CLIENT_KEY ? "key" : "address";
     if (client->in_flight.requests + requests > limits->client_requests)
         return xn_fail(error, XN_ERR_BUSY, NULL,
                        "%lld requests of this client's %s are waiting or running; "
                        "--max-requests-per-client is %lld; try again later",
-                       (long long)client->in_flight.requests, who,
+                       (long long)client->in_flight.requests, kind,
                        (long long)limits->client_requests);
     if ((int64_t)bytes > limits->client_bytes - client->in_flight.bytes)
         return xn_fail(error, XN_ERR_BUSY, NULL,
                        "%zu bytes more would exceed --max-bytes-per-client %lld, of which this "
                        "client's %s has %lld in use; try again later",
-                       bytes, (long long)limits->client_bytes, who,
+                       bytes, (long long)limits->client_bytes, kind,
                        (long long)client->in_flight.bytes);
     return XN_OK;
 }

@@ -1,5 +1,5 @@
-/* bounded_log.h: a rate limit for log lines that clients cause: at most so many of one kind a
- * second. The rest is counted, and one line reports the count after that second. */
+/* bounded_log.h: a rate limit for log lines that clients cause: `most` lines of one kind a second.
+ * The rest is counted, and one line reports the count after that second. */
 #ifndef XN_BOUNDED_LOG_H
 #define XN_BOUNDED_LOG_H
 

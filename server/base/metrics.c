@@ -236,7 +236,7 @@ void xn_metrics_add(xn_metrics *metrics, xn_counter counter, int64_t amount) {
 
 /* ---- sums ---- */
 
-/* The sum over all shards, each so many bytes, of the value that far into them. */
+/* The sum over all shards of the value at that offset in each. */
 static uint64_t sum_of(const void *shards, size_t shard_bytes, size_t offset) {
     uint64_t sum = 0;
     for (int i = 0; i < SHARDS; i++, offset += shard_bytes)

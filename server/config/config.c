@@ -120,12 +120,9 @@ static xn_status fail_unknown(const char *where, origin from, const char *name, 
                    *meant ? "did you mean " : "", meant, *meant ? "? " : "");
 }
 
-/* Copies text for a message: printable characters only, and not too many. */
+/* Copies text for a message, not too much of it. */
 static void show(const char *text, size_t length, char shown[LABEL_MAX]) {
-    size_t n = 0;
-    for (; n < length && n < 100; n++)
-        shown[n] = text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?';
-    shown[n] = 0;
+    xn_setting_show(text, length, shown, 101);
 }
 
 /* ---- the file ---- */
@@ -253,26 +250,24 @@ static bool is_ours_but_no_setting(const char *name, size_t length) {
            (length == 9 && !memcmp(name, "XNORD_BIN", 9));
 }
 
-static int find_by_environment(const char *name, size_t length) {
-    char candidate[XN_SETTING_ENV_MAX];
-    for (int i = 0; i < xn_setting_count; i++) {
-        xn_setting_environment(&xn_settings[i], candidate);
-        if (strlen(candidate) == length && !memcmp(candidate, name, length))
-            return i;
-    }
-    return -1;
-}
-
-static xn_status fail_variable(const char *name, size_t length, xn_error *error) {
+/* The index of the setting, or -1 and why. */
+static int find_variable(const char *name, size_t length, xn_error *error) {
     char shown[LABEL_MAX], where[LABEL_MAX + 40], key[XN_SETTING_ENV_MAX];
-    size_t n = 0, prefix = strlen("XNORD_");
-    for (; n + prefix < length && n < sizeof key; n++) {
-        char c = name[n + prefix];
+    size_t n = 0;
+    for (const size_t prefix = strlen("XNORD_"); n + prefix < length && n < sizeof key; n++) {
+        const char c = name[n + prefix];
         key[n] = c == '_' ? '-' : c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+    }
+    const int index = xn_setting_find(key, n);
+    if (index >= 0) {
+        xn_setting_environment(&xn_settings[index], shown);
+        if (strlen(shown) == length && !memcmp(shown, name, length)) /* else in lower case */
+            return index;
     }
     show(name, length, shown);
     snprintf(where, sizeof where, "there is no environment variable %s", shown);
-    return fail_unknown(where, FROM_ENVIRONMENT, key, n, error);
+    fail_unknown(where, FROM_ENVIRONMENT, key, n, error);
+    return -1;
 }
 
 /* An empty variable counts as not set: that is how compose files pass what the user left out. */
@@ -284,9 +279,9 @@ static xn_status read_environment(loader *l, char *const *environment, xn_error 
         size_t length = (size_t)(equals - name);
         if (is_ours_but_no_setting(name, length) || is_service_link(name, length, equals + 1))
             continue;
-        int index = find_by_environment(name, length);
+        const int index = find_variable(name, length, error);
         if (index < 0)
-            return fail_variable(name, length, error);
+            return XN_ERR_MALFORMED;
         xn_status status = apply(l, index, FROM_ENVIRONMENT, 0, equals + 1, error);
         if (status != XN_OK)
             return status;

@@ -116,7 +116,7 @@ bool xn_config_is_loopback(const xn_config *config);
 /* What --max-image-bytes means: itself, or of 0 a quarter of --queue-bytes. */
 int64_t xn_config_image_bytes(const xn_config *config);
 
-/* Threads that speak HTTP on a machine of so many cores: http_threads, or as many as cores, at most
+/* Threads that speak HTTP on a machine of `cores` cores: http_threads, or as many as cores, at most
  * 8. Where they wait for a GPU (on_gpu: it is what serves), three quarters of the cores where that
  * is more, at most 16. Pure. */
 int xn_config_http_threads(const xn_config *config, int cores, bool on_gpu);

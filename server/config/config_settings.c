@@ -305,15 +305,20 @@ static bool parse_number(const char *text, bool bytes, int64_t *out) {
     return true;
 }
 
+void xn_setting_show(const char *text, size_t length, char *shown, size_t size) {
+    size_t n = 0;
+    for (; n < length && n + 1 < size; n++)
+        shown[n] = text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?';
+    shown[n] = '\0';
+}
+
 static xn_status refuse(const xn_setting *setting, const char *source, const char *value,
                         const char *accepted, xn_error *error) {
     char shown[64];
-    size_t n = 0;
-    for (; value[n] && n < sizeof shown - 1; n++)
-        shown[n] = value[n] >= 0x20 && value[n] < 0x7f ? value[n] : '?';
-    shown[n] = 0;
+    const size_t length = strlen(value);
+    xn_setting_show(value, length, shown, sizeof shown);
     return xn_fail(error, XN_ERR_MALFORMED, setting->name, "%s is \"%s%s\"; accepted %s", source,
-                   shown, value[n] ? "..." : "", accepted);
+                   shown, length >= sizeof shown ? "..." : "", accepted);
 }
 
 static xn_status parse_text(const xn_setting *setting, const char *value, const char *source,

@@ -63,6 +63,8 @@ xn_status xn_setting_add(const xn_setting *setting, const char *value, const cha
 /* The value as the configuration file writes it; parse reads it back to the same field. */
 void xn_setting_format(const xn_setting *setting, const xn_config *config,
                        char text[XN_SETTING_TEXT_MAX]);
+/* The text for a message: what is not printable becomes '?', and only what fits is shown. */
+void xn_setting_show(const char *text, size_t length, char *shown, size_t size);
 /* "0..65535", "auto|cuda", "" for text. */
 void xn_setting_range(const xn_setting *setting, char *text, size_t size);
 

@@ -59,7 +59,7 @@ typedef struct xn_callers {
     xn_loop waiter;
 } xn_callers;
 
-/* How many of so many HTTP threads may wait for GPUs at a time. */
+/* The number of HTTP threads that may wait for GPUs at a time. */
 int xn_callers_of(int http_threads);
 
 /* callers_max: for each pool. */

@@ -54,7 +54,7 @@ int xn_engine_retry_after(const xn_engine *engine);
 /* Looks an admitted job up in the answer cache, before it is submitted. True: its output is there;
  * it is done, as if `done` had been called, and is not submitted. */
 bool xn_engine_cache_lookup(xn_engine *engine, xn_job *job);
-/* Whether that takes long for input and output of so many bytes. */
+/* Whether a lookup takes long for input and output of `bytes` bytes together. */
 bool xn_engine_cache_is_slow(const xn_engine *engine, size_t bytes);
 /* After a lookup that missed, and once the job is done: the cache may store a copy of its output,
  * which is unchanged. */

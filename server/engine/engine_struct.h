@@ -3,7 +3,7 @@
  *   choose            from the configuration to pools
  *   engine_create     creating and ending; submit and cancel
  *   engine_info       what can be asked: parts, devices, readiness
- *   worker, callers   who runs a job: a worker, or the thread that has it
+ *   worker, callers   running a job: on a worker, or on the thread that has it
  *   answers           jobs that need no run
  *   warm_up           runs before an asset serves
  *   devices/          device, pools, runner (a stream and a run on it), canary, host memory

@@ -88,7 +88,7 @@ static void wake_another_drop_lock(const xn_worker *worker, int64_t now_ns) {
         pthread_cond_signal(&worker->pool->work);
 }
 
-/* Runs what it has taken, on so many threads of the budget. */
+/* Runs the batch in runner->jobs on `threads` threads of the budget. */
 static void run_drop_lock(xn_worker *worker, size_t count, int threads, int64_t now_ns) {
     xn_engine_device *device = worker->runner.device;
     xn_pool *pool = worker->pool;

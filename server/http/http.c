@@ -175,7 +175,7 @@ static enum MHD_Result begin(xn_request *request, const char *url, const char *m
     return waits_for_permit(request) ? MHD_YES : take_body(request);
 }
 
-/* Whether the body may grow to so many bytes; else the request has a response. */
+/* Whether the body may grow to `bytes` bytes; else the request has a response. */
 static bool may_grow(xn_request *request, size_t bytes) {
     const xn_http_handler *handler = &request->http->handler;
     if (request->body && bytes > request->allowed)

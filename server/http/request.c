@@ -4,23 +4,13 @@
 #include "config.h"
 #include "xn_mem.h"
 
+#include <stdio.h>
 #include <string.h>
-
-/* Eight hexadecimal digits or more; their end. */
-static char *write_hex(char *at, uint64_t value) {
-    int digits = 8;
-    while (digits < 16 && value >> (4 * digits))
-        digits++;
-    for (int i = digits; i-- > 0;)
-        *at++ = "0123456789abcdef"[value >> (4 * i) & 15];
-    return at;
-}
 
 void xn_request_make_id(xn_http *http, char id[XN_PROTO_MAX_ID + 1]) {
     uint64_t n = atomic_fetch_add_explicit(&http->next_id, 1, memory_order_relaxed);
-    char *at = write_hex(id, http->id_salt & 0xffffffffu);
-    *at++ = '-';
-    *write_hex(at, n) = '\0';
+    snprintf(id, XN_PROTO_MAX_ID + 1, "%08x-%08llx", (unsigned)http->id_salt,
+             (unsigned long long)n);
 }
 
 /* ---- memory ---- */

@@ -17,7 +17,7 @@ typedef struct xn_body {
     size_t memory_bytes;
     size_t offset;  /* where the body begins */
     size_t length;  /* as announced */
-    size_t granted; /* bytes of the body that are counted: so many may be written */
+    size_t granted; /* bytes of the body that are counted, and may be written */
     bool mapped;    /* not a buffer of the pool */
     bool missed;    /* the pool had no buffer of its size: closing it adds one */
 } xn_body;

@@ -64,7 +64,7 @@ xn_status xn_inference_set_deadline(xn_inference *work, int64_t timeout, int64_t
 /* backend: as the request names it. */
 xn_status xn_inference_set_pool(xn_inference *work, const char *backend, xn_error *error);
 
-/* Counts an output of so many bytes, and `more` for the answer's text. */
+/* Counts an output of `bytes` bytes, and `more` for the answer's text. */
 xn_status xn_inference_count_output(xn_inference *work, size_t bytes, size_t more, xn_error *error);
 
 /* Instead of that: the output goes to `memory`, which the kind keeps until `finished`. */

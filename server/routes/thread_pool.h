@@ -8,7 +8,7 @@
 #include "list.h"
 #include "xn_status.h"
 
-/* Threads of the pool that loads models: so many load side by side. */
+/* Threads of the pool that loads models: the number that load side by side. */
 enum { XN_MODEL_POOL_THREADS = 4 };
 
 typedef struct xn_thread_pool xn_thread_pool;

@@ -51,7 +51,7 @@ struct xn_asset {
     xn_asset_slot slots[]; /* one a device */
 };
 
-/* With room for so many weights on each device; one reference. */
+/* With room for weights_count weights on each device; one reference. */
 xn_status xn_asset_create(xn_store *store, int weights_count, xn_asset **out, xn_error *error);
 /* It holds so much more of the host's memory than when it was made: limits count it too. */
 void xn_asset_grow(xn_asset *asset, int64_t bytes);

@@ -1,4 +1,4 @@
-/* device_canary.c: see canary_loop.h. */
+/* device_canary.c: see device_canary.h. */
 #include "device_canary.h"
 
 #include "clock.h"

@@ -33,9 +33,8 @@ typedef struct xn_batch_policy {
     int64_t delay_ns; /* the linger timer: the longest the oldest job waits for others; 0 = none */
 } xn_batch_policy;
 
-/* When a group of so many waiting images, whose oldest job came then, becomes a batch. 0: launch
- * now. Else nanoseconds to wait before asking again, or until another job joins. Draining launches
- * at once. Pure. */
+/* How many nanoseconds a group with that many images, whose oldest job came at oldest_ns, still
+ * waits for other jobs; 0: launch it now. Draining launches at once. Pure. */
 int64_t xn_batch_wait_ns(const xn_batch_policy *policy, int64_t images, int64_t oldest_ns,
                          bool draining, int64_t now_ns);
 

@@ -1,37 +1,26 @@
 /* address.c: see address.h. */
 #include "address.h"
 
-#include <arpa/inet.h>
+#include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
-static void ipv4_text(const void *bytes, in_port_t port, char text[XN_ADDRESS_MAX]) {
-    char host[INET_ADDRSTRLEN] = "";
-    inet_ntop(AF_INET, bytes, host, sizeof host);
-    snprintf(text, XN_ADDRESS_MAX, "%s:%d", host, ntohs(port));
-}
-
 void xn_address_text(const struct sockaddr *address, char text[XN_ADDRESS_MAX]) {
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-    char host[INET6_ADDRSTRLEN] = "";
+    const bool v4 = address && address->sa_family == AF_INET;
+    const bool v6 = address && address->sa_family == AF_INET6;
+    const socklen_t length = v4 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    char host[INET6_ADDRSTRLEN + IF_NAMESIZE] = "", port[8] = "";
     snprintf(text, XN_ADDRESS_MAX, "-");
-    if (!address)
+    if ((!v4 && !v6) || getnameinfo(address, length, host, sizeof host, port, sizeof port,
+                                    NI_NUMERICHOST | NI_NUMERICSERV))
         return;
-    if (address->sa_family == AF_INET) {
-        memcpy(&v4, address, sizeof v4);
-        ipv4_text(&v4.sin_addr, v4.sin_port, text);
-    } else if (address->sa_family == AF_INET6) {
-        memcpy(&v6, address, sizeof v6);
-        if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
-            ipv4_text(&v6.sin6_addr.s6_addr[12], v6.sin6_port, text);
-            return;
-        }
-        inet_ntop(AF_INET6, &v6.sin6_addr, host, sizeof host);
-        snprintf(text, XN_ADDRESS_MAX, "[%s]:%d", host, ntohs(v6.sin6_port));
-    }
+    const bool mapped =
+        v6 && IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)address)->sin6_addr);
+    snprintf(text, XN_ADDRESS_MAX, v6 && !mapped ? "[%s]:%s" : "%s:%s",
+             mapped ? host + strlen("::ffff:") : host, port);
 }
 
 void xn_address_identity(const struct sockaddr *address,

@@ -1,4 +1,4 @@
-/* address.h: a client's address as text, and as who it is. */
+/* address.h: a client's address as text, and as the identity that limits are counted by. */
 #ifndef XN_ADDRESS_H
 #define XN_ADDRESS_H
 

@@ -1,8 +1,8 @@
-/* origin.h: which web pages may talk to the daemon. Threat: a page that somebody has open on this
- * machine, or in this network, reaches what only its browser can reach. A page of another site says
- * so in Origin; one that had its own name resolve to the daemon's address (DNS rebinding) says so
- * in Host. So Host must be a name that no attacker can own: an IP address, localhost, the machine's
- * own name, or one that the daemon was told. Pure, on strings. */
+/* origin.h: which web pages may talk to the daemon. Threat: a page that is open in a browser on
+ * this machine, or in this network, reaches what only its browser can reach. A page of another site
+ * says so in Origin; one that had its own name resolve to the daemon's address (DNS rebinding) says
+ * so in Host. So Host must be a name that no attacker can own: an IP address, localhost, the
+ * machine's own name, or one that the daemon was told. Pure, on strings. */
 #ifndef XN_ORIGIN_H
 #define XN_ORIGIN_H
 
