@@ -3,8 +3,8 @@
 #include "admission.h"
 
 #include "clock.h"
+#include "hash_table.h"
 #include "list.h"
-#include "table.h"
 #include "threads.h"
 
 #include <assert.h>
@@ -24,7 +24,7 @@ struct xn_client {
     unsigned char identity[XN_CLIENT_IDENTITY_BYTES];
     int64_t references;
     counts in_flight; /* bytes: of its connections too */
-    xn_table_node node;
+    xn_hash_node node;
 };
 
 struct xn_admission {
@@ -36,8 +36,8 @@ struct xn_admission {
     int64_t connections_bytes, programs_bytes, reserved;
     xn_status closed; /* XN_OK while open */
     xn_rate rate;
-    xn_table clients;
-    xn_table_node *buckets[BUCKETS];
+    xn_hash_table clients;
+    xn_hash_node *buckets[BUCKETS];
 };
 
 /* ---- the rate ---- */
@@ -91,7 +91,7 @@ xn_status xn_admission_create(const xn_admission_limits *limits, xn_metrics *met
     admission->metrics = metrics;
     xn_mutex_init_adaptive(&admission->mutex);
     xn_cond_init(&admission->idle);
-    admission->clients = (xn_table){admission->buckets, BUCKETS - 1};
+    admission->clients = (xn_hash_table){admission->buckets, BUCKETS - 1};
     *out = admission;
     return XN_OK;
 }
@@ -113,13 +113,13 @@ void xn_admission_free(xn_admission *admission) {
 static uint64_t hash_of(xn_client_kind kind, const unsigned char *identity) {
     uint64_t halves[2];
     memcpy(halves, identity, sizeof halves);
-    return xn_table_mix(xn_table_mix(halves[0] ^ (uint64_t)kind) ^ halves[1]);
+    return xn_hash_mix(xn_hash_mix(halves[0] ^ (uint64_t)kind) ^ halves[1]);
 }
 
 static xn_client *find_locked(const xn_admission *admission, xn_client_kind kind,
                               const unsigned char *identity, uint64_t hash) {
-    xn_table_node *at = xn_table_find(&admission->clients, hash);
-    for (; at; at = xn_table_find_next(at)) {
+    xn_hash_node *at = xn_hash_find(&admission->clients, hash);
+    for (; at; at = xn_hash_find_next(at)) {
         xn_client *client = XN_ITEM(at, xn_client, node);
         if (client->kind == kind && !memcmp(client->identity, identity, sizeof client->identity))
             return client;
@@ -145,7 +145,7 @@ xn_client *xn_client_get(xn_admission *admission, xn_client_kind kind,
     if (!client && (client = xn_mem_zalloc(1, sizeof *client))) {
         client->kind = kind;
         memcpy(client->identity, identity, sizeof client->identity);
-        xn_table_add(&admission->clients, &client->node, hash);
+        xn_hash_add(&admission->clients, &client->node, hash);
     }
     if (client) {
         client->references++;
@@ -159,7 +159,7 @@ static void put_locked(xn_admission *admission, xn_client *client) {
     count_connection_locked(admission, client, -1);
     if (--client->references)
         return;
-    xn_table_remove(&admission->clients, &client->node);
+    xn_hash_remove(&admission->clients, &client->node);
     xn_mem_free(client);
 }
 

@@ -1,7 +1,7 @@
 /* cache.c: see cache.h. A table with chains, a list in the order of use, a list an owner. */
 #include "cache.h"
 
-#include "table.h"
+#include "hash_table.h"
 #include "xn_mem.h"
 
 #include <pthread.h>
@@ -16,9 +16,9 @@
 #define BATCH 256 /* entries that leave each time that the mutex is held */
 
 struct xn_cache_entry {
-    xn_table_node found; /* by hash.low */
-    xn_list used;        /* in the order of use, or among those to be freed */
-    xn_list owned;       /* in its owner's list, or in none */
+    xn_hash_node found; /* by hash.low */
+    xn_list used;       /* in the order of use, or among those to be freed */
+    xn_list owned;      /* in its owner's list, or in none */
     xn_content_hash hash;
     size_t bytes; /* all that it counts for */
     int readers;
@@ -31,13 +31,13 @@ struct xn_cache {
     xn_cache_options options; /* constant, like the next two lines */
     uint64_t seed;
     size_t own_bytes;
-    xn_table table;
+    xn_hash_table table;
     atomic_ullong generation; /* times that it was cleared */
 
     pthread_mutex_t mutex; /* guards all below, entries and owners */
     xn_list used;          /* the most recently used first */
     size_t bytes;
-    xn_table_node *buckets[];
+    xn_hash_node *buckets[];
 };
 
 /* ---- contents ---- */
@@ -88,8 +88,8 @@ xn_content xn_content_copy(const xn_content *content, void *memory) {
 
 xn_status xn_cache_create(const xn_cache_options *options, xn_cache **out, xn_error *error) {
     const size_t buckets =
-        xn_table_size(options->limit_bytes / BYTES_PER_BUCKET, BUCKETS_MIN, BUCKETS_MAX);
-    const size_t bytes = sizeof(xn_cache) + buckets * sizeof(xn_table_node *);
+        xn_hash_size(options->limit_bytes / BYTES_PER_BUCKET, BUCKETS_MIN, BUCKETS_MAX);
+    const size_t bytes = sizeof(xn_cache) + buckets * sizeof(xn_hash_node *);
     xn_cache *cache = xn_mem_map(bytes); /* pages of the table come when they are used */
     if (!cache)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a cache of %zu bytes",
@@ -103,7 +103,7 @@ xn_status xn_cache_create(const xn_cache_options *options, xn_cache **out, xn_er
     if (options->entry_bytes_max > room)
         cache->options.entry_bytes_max = room; /* one that is larger must not empty the cache */
     cache->own_bytes = cache->bytes = bytes;
-    cache->table = (xn_table){cache->buckets, buckets - 1};
+    cache->table = (xn_hash_table){cache->buckets, buckets - 1};
     /* Without random numbers collisions can be aimed at, which costs hits and nothing else. */
     if (getrandom(&cache->seed, sizeof cache->seed, GRND_NONBLOCK) != sizeof cache->seed)
         cache->seed = (uint64_t)(uintptr_t)cache;
@@ -154,9 +154,9 @@ static void free_all(const xn_cache *cache, xn_list *freed) {
 /* ---- table and lists ---- */
 
 static xn_cache_entry *lookup_locked(const xn_cache *cache, const xn_content_hash *hash) {
-    xn_table_node *at = xn_table_find(&cache->table, hash->low);
+    xn_hash_node *at = xn_hash_find(&cache->table, hash->low);
     while (at && XN_ITEM(at, xn_cache_entry, found)->hash.high != hash->high)
-        at = xn_table_find_next(at);
+        at = xn_hash_find_next(at);
     return at ? XN_ITEM(at, xn_cache_entry, found) : NULL;
 }
 
@@ -179,7 +179,7 @@ static void let_go_locked(xn_cache *cache, xn_cache_entry *e, xn_list *freed) {
 }
 
 static void remove_locked(xn_cache *cache, xn_cache_entry *e, xn_list *freed) {
-    xn_table_remove(&cache->table, &e->found);
+    xn_hash_remove(&cache->table, &e->found);
     xn_list_remove(&e->used);
     xn_list_remove(&e->owned);
     e->gone = true;
@@ -268,7 +268,7 @@ static bool reserve(xn_cache *cache, const xn_cache_owner *owner, size_t bytes) 
 }
 
 static void insert_locked(xn_cache *cache, xn_cache_entry *e, xn_cache_owner *owner) {
-    xn_table_add(&cache->table, &e->found, e->hash.low);
+    xn_hash_add(&cache->table, &e->found, e->hash.low);
     xn_list_add_first(&cache->used, &e->used);
     xn_list_init(&e->owned);
     if (owner)

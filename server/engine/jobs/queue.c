@@ -10,18 +10,18 @@
  * compared by their difference: they may wrap around. */
 #include "queue.h"
 
-#include "table.h"
+#include "hash_table.h"
 #include "work.h"
 #include "xn_mem.h"
 
 #include <assert.h>
 
 typedef struct xn_flow {
-    xn_table_node found; /* by its asset */
-    xn_heap_node node;   /* in queue->active or queue->resting */
-    xn_asset *asset;     /* borrowed from its jobs; only compared once it has none */
-    uint64_t time_ns;    /* virtual */
-    xn_heap ready;       /* those of its groups that are */
+    xn_hash_node found; /* by its asset */
+    xn_heap_node node;  /* in queue->active or queue->resting */
+    xn_asset *asset;    /* borrowed from its jobs; only compared once it has none */
+    uint64_t time_ns;   /* virtual */
+    xn_heap ready;      /* those of its groups that are */
     int64_t groups;
     bool active, resting;
     bool fresh; /* it has come, or come back, and was not active since */
@@ -31,8 +31,8 @@ typedef struct xn_flow {
 typedef enum { GROUP_IDLE, GROUP_WAITING, GROUP_READY } group_state;
 
 typedef struct xn_group {
-    xn_table_node found; /* by its asset and problem */
-    xn_heap_node node;   /* in queue->waiting or flow->ready, by state */
+    xn_hash_node found; /* by its asset and problem */
+    xn_heap_node node;  /* in queue->waiting or flow->ready, by state */
     group_state state;
     xn_flow *flow;
     xn_problem problem;
@@ -50,7 +50,7 @@ struct xn_queue {
     uint64_t start_ns, middle_ns;
     xn_heap active, resting, waiting;
     size_t resting_count;
-    xn_table groups, flows;
+    xn_hash_table groups, flows;
 };
 
 /* ---- orders ---- */
@@ -92,9 +92,9 @@ static bool resting_before(const xn_heap_node *a, const xn_heap_node *b) {
 
 xn_status xn_queue_create(const xn_batch_policy *policy, int64_t depth, xn_queue **out,
                           xn_error *error) {
-    const size_t buckets = xn_table_size((size_t)depth, 64, 1 << 16);
+    const size_t buckets = xn_hash_size((size_t)depth, 64, 1 << 16);
     xn_queue *queue = xn_mem_zalloc(1, sizeof *queue);
-    xn_table_node **heads = xn_mem_zalloc(2 * buckets, sizeof(xn_table_node *));
+    xn_hash_node **heads = xn_mem_zalloc(2 * buckets, sizeof(xn_hash_node *));
     if (!queue || !heads) {
         xn_mem_free(queue);
         xn_mem_free(heads);
@@ -105,8 +105,8 @@ xn_status xn_queue_create(const xn_batch_policy *policy, int64_t depth, xn_queue
     queue->active.before = flow_before;
     queue->resting.before = resting_before;
     queue->waiting.before = group_before;
-    queue->groups = (xn_table){heads, buckets - 1};
-    queue->flows = (xn_table){heads + buckets, buckets - 1};
+    queue->groups = (xn_hash_table){heads, buckets - 1};
+    queue->flows = (xn_hash_table){heads + buckets, buckets - 1};
     *out = queue;
     return XN_OK;
 }
@@ -115,11 +115,11 @@ void xn_queue_free(xn_queue *queue) {
     if (!queue)
         return;
     for (size_t i = 0; i <= queue->groups.mask; i++) {
-        for (xn_table_node *at = queue->groups.buckets[i], *next; at; at = next) {
+        for (xn_hash_node *at = queue->groups.buckets[i], *next; at; at = next) {
             next = at->next;
             xn_mem_free(XN_ITEM(at, xn_group, found));
         }
-        for (xn_table_node *at = queue->flows.buckets[i], *next; at; at = next) {
+        for (xn_hash_node *at = queue->flows.buckets[i], *next; at; at = next) {
             next = at->next;
             xn_mem_free(XN_ITEM(at, xn_flow, found));
         }
@@ -172,10 +172,10 @@ static void flow_wake(xn_queue *queue, xn_flow *flow) {
 
 /* The asset's flow, made if there is none; NULL without memory. */
 static xn_flow *flow_for(xn_queue *queue, xn_asset *asset) {
-    const uint64_t hash = xn_table_mix((uint64_t)(uintptr_t)asset);
-    xn_table_node *found = xn_table_find(&queue->flows, hash);
+    const uint64_t hash = xn_hash_mix((uint64_t)(uintptr_t)asset);
+    xn_hash_node *found = xn_hash_find(&queue->flows, hash);
     while (found && XN_ITEM(found, xn_flow, found)->asset != asset)
-        found = xn_table_find_next(found);
+        found = xn_hash_find_next(found);
     xn_flow *flow = found ? XN_ITEM(found, xn_flow, found) : xn_mem_alloc(sizeof *flow);
     if (found)
         flow_wake(queue, flow);
@@ -185,7 +185,7 @@ static xn_flow *flow_for(xn_queue *queue, xn_asset *asset) {
                       .time_ns = queue->start_ns,
                       .ready = {.before = group_before},
                       .fresh = true};
-    xn_table_add(&queue->flows, &flow->found, hash);
+    xn_hash_add(&queue->flows, &flow->found, hash);
     return flow;
 }
 
@@ -203,7 +203,7 @@ static void forget_resting(xn_queue *queue) {
             !is_later(flow_of(first)->time_ns, queue->start_ns))) {
         xn_heap_remove(&queue->resting, first);
         queue->resting_count--;
-        xn_table_remove(&queue->flows, &flow_of(first)->found);
+        xn_hash_remove(&queue->flows, &flow_of(first)->found);
         xn_mem_free(flow_of(first));
     }
 }
@@ -250,8 +250,8 @@ static void flow_settle(xn_queue *queue, xn_flow *flow) {
 /* ---- groups ---- */
 
 static xn_group *group_find(const xn_queue *queue, const xn_job *job, uint64_t hash) {
-    xn_table_node *at = xn_table_find(&queue->groups, hash);
-    for (; at; at = xn_table_find_next(at)) {
+    xn_hash_node *at = xn_hash_find(&queue->groups, hash);
+    for (; at; at = xn_hash_find_next(at)) {
         xn_group *group = XN_ITEM(at, xn_group, found);
         if (group->flow->asset == job->asset && xn_problem_equal(&group->problem, &job->problem))
             return group;
@@ -261,7 +261,7 @@ static xn_group *group_find(const xn_queue *queue, const xn_job *job, uint64_t h
 
 /* The job's group, made if there is none; NULL without memory. */
 static xn_group *group_for(xn_queue *queue, const xn_job *job) {
-    const uint64_t hash = xn_table_mix(job->problem.hash ^ (uint64_t)(uintptr_t)job->asset);
+    const uint64_t hash = xn_hash_mix(job->problem.hash ^ (uint64_t)(uintptr_t)job->asset);
     xn_group *group = group_find(queue, job, hash);
     if (group)
         return group;
@@ -273,13 +273,13 @@ static xn_group *group_for(xn_queue *queue, const xn_job *job) {
     }
     *group = (xn_group){.flow = flow, .problem = job->problem};
     xn_list_init(&group->jobs);
-    xn_table_add(&queue->groups, &group->found, hash);
+    xn_hash_add(&queue->groups, &group->found, hash);
     flow->groups++;
     return group;
 }
 
 static void group_retire(xn_queue *queue, xn_group *group) {
-    xn_table_remove(&queue->groups, &group->found);
+    xn_hash_remove(&queue->groups, &group->found);
     group->flow->groups--;
     xn_mem_free(group);
 }
