@@ -38,7 +38,6 @@ struct xn_stream {
 struct xn_plan {
     xn_plan *ref;
     xn_stream *stream;
-    int64_t max_images;
 };
 
 struct xn_prepared {
@@ -66,6 +65,20 @@ static xn_status check_memory(const xn_device *device, xn_error *error) {
     return XN_OK;
 }
 
+/* Counts one more of what is to be freed. */
+static void *make(size_t bytes, xn_error *error) {
+    void *memory = xn_mem_zalloc(1, bytes);
+    devices.live += memory != NULL;
+    if (!memory)
+        xn_fail(error, XN_ERR_NO_MEMORY, NULL, "simulated: no memory");
+    return memory;
+}
+
+static void unmake(void *memory) {
+    devices.live -= memory != NULL;
+    xn_mem_free(memory);
+}
+
 /* ---- devices ---- */
 
 static xn_status count(int *out, xn_error *error) {
@@ -75,18 +88,16 @@ static xn_status count(int *out, xn_error *error) {
 }
 
 static xn_status open_kind(sim_kind kind, int ordinal, xn_device **out, xn_error *error) {
-    xn_device *device = xn_mem_zalloc(1, sizeof *device);
-    if (!device)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "simulated: no memory for a device");
-    xn_status status = xn_backend_ref.device_open(0, &device->ref, error);
+    xn_device *device = make(sizeof *device, error);
+    xn_status status =
+        device ? xn_backend_ref.device_open(0, &device->ref, error) : XN_ERR_NO_MEMORY;
     if (status != XN_OK) {
-        xn_mem_free(device);
+        unmake(device);
         return status;
     }
     device->kind = kind;
     device->ordinal = ordinal;
     device->state = &devices.each[kind][ordinal];
-    devices.live++;
     *out = device;
     return XN_OK;
 }
@@ -103,8 +114,7 @@ static void close_device(xn_device *device) {
     if (!device)
         return;
     xn_backend_ref.device_close(device->ref);
-    xn_mem_free(device);
-    devices.live--;
+    unmake(device);
 }
 
 static void info(const xn_device *device, xn_device_info *out) {
@@ -141,8 +151,7 @@ static void *host_alloc(xn_device *device, size_t bytes) {
 static void host_free(xn_device *device, void *memory) {
     (void)device;
     law(!memory || !fibers_locks_held(), "no lock is held while pinned memory is freed");
-    devices.live -= memory != NULL;
-    xn_mem_free(memory);
+    unmake(memory);
 }
 
 /* ---- weights, streams, plans ---- */
@@ -155,16 +164,14 @@ static xn_status prepare(xn_device *device, const xn_weights *weights, xn_prepar
     xn_status status = check_memory(device, error);
     if (status != XN_OK)
         return status;
-    xn_prepared *prepared = xn_mem_zalloc(1, sizeof *prepared);
-    if (!prepared)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "simulated: no memory for weights");
-    status = xn_backend_ref.weights_prepare(device->ref, weights, &prepared->ref, error);
+    xn_prepared *prepared = make(sizeof *prepared, error);
+    status = prepared ? xn_backend_ref.weights_prepare(device->ref, weights, &prepared->ref, error)
+                      : XN_ERR_NO_MEMORY;
     if (status != XN_OK) {
-        xn_mem_free(prepared);
+        unmake(prepared);
         return status;
     }
     prepared->device = device;
-    devices.live++;
     *out = prepared;
     return XN_OK;
 }
@@ -175,22 +182,20 @@ static void free_weights(xn_prepared *prepared) {
     law(!fibers_locks_held(), "no lock is held while weights are freed");
     xn_backend_ref.weights_free(prepared->ref);
     memset(prepared, 0xdd, sizeof *prepared);
-    xn_mem_free(prepared);
-    devices.live--;
+    unmake(prepared);
 }
 
 static xn_status create_stream(xn_device *device, const xn_stream_options *options, xn_stream **out,
                                xn_error *error) {
-    xn_stream *stream = xn_mem_zalloc(1, sizeof *stream);
-    if (!stream)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "simulated: no memory for a stream");
-    xn_status status = xn_backend_ref.stream_create(device->ref, options, &stream->ref, error);
+    xn_stream *stream = make(sizeof *stream, error);
+    xn_status status = stream
+                           ? xn_backend_ref.stream_create(device->ref, options, &stream->ref, error)
+                           : XN_ERR_NO_MEMORY;
     if (status != XN_OK) {
-        xn_mem_free(stream);
+        unmake(stream);
         return status;
     }
     stream->device = device;
-    devices.live++;
     *out = stream;
     return XN_OK;
 }
@@ -200,8 +205,7 @@ static void free_stream(xn_stream *stream) {
         return;
     law(!stream->running, "a stream is not freed while it runs");
     xn_backend_ref.stream_free(stream->ref);
-    xn_mem_free(stream);
-    devices.live--;
+    unmake(stream);
 }
 
 /* From here to leave() the stream is this caller's, which holds no lock. */
@@ -221,18 +225,16 @@ static xn_status create_plan(xn_stream *stream, const xn_step *step, int64_t max
     enter(stream);
     xn_plan *plan = NULL;
     xn_status status = check_memory(stream->device, error);
-    if (status == XN_OK && !(plan = xn_mem_zalloc(1, sizeof *plan)))
-        status = xn_fail(error, XN_ERR_NO_MEMORY, NULL, "simulated: no memory for a plan");
+    if (status == XN_OK && !(plan = make(sizeof *plan, error)))
+        status = XN_ERR_NO_MEMORY;
     if (status == XN_OK)
         status = xn_backend_ref.plan_create(stream->ref, step, max_images, &plan->ref, error);
     leave(stream);
     if (status != XN_OK) {
-        xn_mem_free(plan);
+        unmake(plan);
         return status;
     }
     plan->stream = stream;
-    plan->max_images = max_images;
-    devices.live++;
     *out = plan;
     return XN_OK;
 }
@@ -242,8 +244,7 @@ static void free_plan(xn_plan *plan) {
         return;
     law(!plan->stream->running, "a plan is not freed while its stream runs");
     xn_backend_ref.plan_free(plan->ref);
-    xn_mem_free(plan);
-    devices.live--;
+    unmake(plan);
 }
 
 static xn_status reserve_arena(xn_stream *stream, size_t bytes, xn_error *error) {

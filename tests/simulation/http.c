@@ -120,7 +120,7 @@ void xn_request_respond(xn_request *r, int status, const char *type, void *body,
     r->answer_length = length;
     r->release = release;
     r->release_context = release_context;
-    w.successes += r->act->infers && status == 200;
+    w.successes += act_infers(r->act) && status == 200;
 }
 
 void xn_request_respond_empty(xn_request *r, int status) {
@@ -167,7 +167,7 @@ void xn_request_suspend(xn_request *r) {
 
 xn_inference *request_work(const xn_request *r) {
     const xn_context *ctx = r->user;
-    return ctx && r->act->infers && r->received_ns ? ctx->of.work : NULL;
+    return ctx && act_infers(r->act) && r->received_ns ? ctx->of.work : NULL;
 }
 
 /* The last moment at which the job is the engine's, which has had it since it was submitted: a

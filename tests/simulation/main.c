@@ -3,20 +3,63 @@
  * With --seed alone it is that one; without it they begin with a number of the clock's. Each BLOCK
  * of seeds has a process of its own, at the same addresses and with the same heap: a seed replays
  * exactly behind those before it in its block. */
-#include "laws.h"
 #include "log.h"
 #include "world.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCK = 16 };
+enum { BLOCK = 16, CPU_SECONDS = 120 };
+
+/* ---- laws and events (laws.h) ---- */
+
+enum { LAST_EVENTS = 50, LINE_BYTES = 120 };
+
+static char lines[LAST_EVENTS][LINE_BYTES];
+static uint64_t counted, begun_with, seed_now;
+
+void events_begin(uint64_t seed) {
+    seed_now = seed;
+    begun_with = counted;
+}
+
+uint64_t events_counted(void) {
+    return counted - begun_with;
+}
+
+void event(const xn_request *of, const char *what, const char *format, ...) {
+    char *line = lines[counted++ % LAST_EVENTS];
+    const long long us = fibers_now() % 1000000000000 / 1000;
+    int length = snprintf(line, LINE_BYTES, "%9lld.%03lld  %3d %-14s %5.0u  %-8s ", us / 1000,
+                          us % 1000, fibers_self(), fibers_name(), of ? of->number : 0, what);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line + length, LINE_BYTES - (size_t)length, format, arguments);
+    va_end(arguments);
+}
+
+void law_broken(const char *file, int line, const char *text) {
+    uint64_t first = counted - begun_with > LAST_EVENTS ? counted - LAST_EVENTS : begun_with;
+    printf("the last events of seed %llu:\n%13s  %-18s %5s  event\n", (unsigned long long)seed_now,
+           "ms", "fiber", "of");
+    for (; first < counted; first++)
+        printf("%s\n", lines[first % LAST_EVENTS]);
+    fibers_print();
+    printf("%s:%d: broken: %s\n", file, line, text);
+    printf("again: make simulate SEED=%llu\n", (unsigned long long)seed_now);
+    fflush(stdout);
+    _Exit(1);
+}
+
+/* ---- worlds ---- */
 
 static double seconds(void) {
     struct timespec now;
@@ -28,12 +71,13 @@ static double seconds(void) {
  * law, which it has told, or crashed. */
 static uint64_t run_block(uint64_t first, uint64_t end, bool failing) {
     const uint64_t next = (first / BLOCK + 1) * BLOCK < end ? (first / BLOCK + 1) * BLOCK : end;
+    const struct rlimit limit = {CPU_SECONDS, CPU_SECONDS};
     int status;
     fflush(stdout);
     const pid_t child = fork();
     if (child == 0) {
-        alarm(120);
-        for (all->seed = first / BLOCK * BLOCK; all->seed < next; all->seed++)
+        setrlimit(RLIMIT_CPU, &limit); /* a loop without an end */
+        for (all->seed = failing ? first : first / BLOCK * BLOCK; all->seed < next; all->seed++)
             (failing ? world_allocations : world_run)(all->seed);
         _exit(0);
     }

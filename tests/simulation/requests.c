@@ -267,54 +267,50 @@ static void check_put(const xn_request *r) {
         "created says whether the name is new");
 }
 
-static void check_any(const xn_request *r) {
-    (void)r;
-}
-
 static void check_wrong(const xn_request *r) {
     law(!r, "a body that is cut is refused");
 }
 
 const act acts[ACTS] = {
-    {"conv raw", "POST", "/conv", 0, NAMES, RAW, true, false, make_conv, check_output},
-    {"conv JSON", "POST", "/conv", 0, NAMES, JSON, true, false, make_conv, check_output},
-    {"conv OIP", "POST", "/conv", 0, NAMES, OIP, true, false, make_conv, check_output},
-    {"conv safetensors", "POST", "/conv", 0, NAMES, SAFETENSORS, true, false, make_conv,
-     check_output},
-    {"inline JSON", "POST", "/conv", 0, 0, JSON, true, false, make_conv, check_output},
-    {"inline OIP", "POST", "/conv", 0, 0, OIP, true, false, make_conv, check_output},
-    {"inline safetensors", "POST", "/conv", 0, 0, SAFETENSORS, true, false, make_conv,
-     check_output},
-    {"infer JSON", "POST", MODEL "/infer", NAMES, MODELS + 1, JSON, true, false, make_infer,
-     check_output},
-    {"infer OIP", "POST", MODEL "/infer", NAMES, MODELS + 1, OIP, true, false, make_infer,
-     check_output},
-    {"infer raw", "POST", MODEL "/infer", NAMES, MODELS + 1, RAW, true, false, make_infer,
-     check_output},
-    {"weights JSON", "POST", MODEL "/infer", 0, NAMES, JSON, true, false, make_infer, check_output},
-    {"weights OIP", "POST", MODEL "/infer", 0, NAMES, OIP, true, false, make_infer, check_output},
-    {"put JSON", "PUT", "/weights/*", 0, NAMES, JSON, false, true, make_put, check_put},
-    {"put safetensors", "PUT", "/weights/*", 0, NAMES, SAFETENSORS, false, true, make_put,
-     check_put},
-    {"load", "POST", REPOSITORY "/load", NAMES, MODELS, JSON, false, true, make_load, check_any},
-    {"load folder", "POST", REPOSITORY "/load", FOLDER, 1, JSON, false, true, make_load, check_any},
-    {"index", "POST", "/v2/repository/index", 0, 0, JSON, false, false, make_index, check_any},
-    {"weights", "GET", "/weights", 0, 0, JSON, false, false, make_get, check_any},
-    {"one of them", "GET", "/weights/*", 0, NAMES, JSON, false, false, make_get, check_any},
-    {"server", "GET", "/v2", 0, 0, JSON, false, false, make_get, check_any},
-    {"ready", "GET", "/v2/health/ready", 0, 0, JSON, false, false, make_get, check_any},
-    {"model", "GET", MODEL, NAMES, MODELS + 1, JSON, false, false, make_get, check_any},
-    {"model ready", "GET", MODEL "/ready", NAMES, MODELS, JSON, false, false, make_get, check_any},
-    {"config", "GET", MODEL "/config", NAMES, MODELS, JSON, false, false, make_get, check_any},
-    {"statistics", "GET", "/v2/models/stats", 0, 0, JSON, false, false, make_get, check_any},
-    {"metrics", "GET", "/metrics", 0, 0, JSON, false, false, make_get, check_any},
-    {"delete", "DELETE", "/weights/*", 0, NAMES, JSON, false, true, make_removal, check_any},
-    {"unload", "POST", REPOSITORY "/unload", NAMES, MODELS, JSON, false, true, make_removal,
-     check_any},
-    {"unload folder", "POST", REPOSITORY "/unload", FOLDER, 1, JSON, false, true, make_removal,
-     check_any},
-    {"wrong", "POST", "/conv", 0, 0, JSON, true, false, make_wrong, check_wrong},
+    {"conv raw", "POST", "/conv", 0, NAMES, RAW, make_conv, check_output},
+    {"conv JSON", "POST", "/conv", 0, NAMES, JSON, make_conv, check_output},
+    {"conv OIP", "POST", "/conv", 0, NAMES, OIP, make_conv, check_output},
+    {"conv safetensors", "POST", "/conv", 0, NAMES, SAFETENSORS, make_conv, check_output},
+    {"inline JSON", "POST", "/conv", 0, 0, JSON, make_conv, check_output},
+    {"inline OIP", "POST", "/conv", 0, 0, OIP, make_conv, check_output},
+    {"inline safetensors", "POST", "/conv", 0, 0, SAFETENSORS, make_conv, check_output},
+    {"infer JSON", "POST", MODEL "/infer", NAMES, MODELS + 1, JSON, make_infer, check_output},
+    {"infer OIP", "POST", MODEL "/infer", NAMES, MODELS + 1, OIP, make_infer, check_output},
+    {"infer raw", "POST", MODEL "/infer", NAMES, MODELS + 1, RAW, make_infer, check_output},
+    {"weights JSON", "POST", MODEL "/infer", 0, NAMES, JSON, make_infer, check_output},
+    {"weights OIP", "POST", MODEL "/infer", 0, NAMES, OIP, make_infer, check_output},
+    {"put JSON", "PUT", "/weights/*", 0, NAMES, JSON, make_put, check_put},
+    {"put safetensors", "PUT", "/weights/*", 0, NAMES, SAFETENSORS, make_put, check_put},
+    {"load", "POST", REPOSITORY "/load", NAMES, MODELS, JSON, make_load, NULL},
+    {"load folder", "POST", REPOSITORY "/load", FOLDER, 1, JSON, make_load, NULL},
+    {"index", "POST", "/v2/repository/index", 0, 0, JSON, make_index, NULL},
+    {"weights", "GET", "/weights", 0, 0, JSON, make_get, NULL},
+    {"one of them", "GET", "/weights/*", 0, NAMES, JSON, make_get, NULL},
+    {"server", "GET", "/v2", 0, 0, JSON, make_get, NULL},
+    {"ready", "GET", "/v2/health/ready", 0, 0, JSON, make_get, NULL},
+    {"model", "GET", MODEL, NAMES, MODELS + 1, JSON, make_get, NULL},
+    {"model ready", "GET", MODEL "/ready", NAMES, MODELS, JSON, make_get, NULL},
+    {"config", "GET", MODEL "/config", NAMES, MODELS, JSON, make_get, NULL},
+    {"statistics", "GET", "/v2/models/stats", 0, 0, JSON, make_get, NULL},
+    {"metrics", "GET", "/metrics", 0, 0, JSON, make_get, NULL},
+    {"delete", "DELETE", "/weights/*", 0, NAMES, JSON, make_removal, NULL},
+    {"unload", "POST", REPOSITORY "/unload", NAMES, MODELS, JSON, make_removal, NULL},
+    {"unload folder", "POST", REPOSITORY "/unload", FOLDER, 1, JSON, make_removal, NULL},
+    {"wrong", "POST", "/conv", 0, 0, JSON, make_wrong, check_wrong},
 };
+
+bool act_infers(const act *of) {
+    return of->make == make_conv || of->make == make_infer || of->make == make_wrong;
+}
+
+bool act_changes(const act *of) {
+    return of->make == make_put || of->make == make_load || of->make == make_removal;
+}
 
 const act *act_of(const char *name) {
     const act *at = acts;
@@ -370,13 +366,14 @@ static void law_of_refusal(const xn_request *r) {
             "NOT_FOUND is of a name that has nothing");
         break;
     case 413:
-        law(r->act->changes || w.config.queue_bytes < 4 << 20, "LIMIT is of changes, or of room");
+        law(act_changes(r->act) || w.config.queue_bytes < 4 << 20,
+            "LIMIT is of changes, or of room");
         break;
     case 504:
         law(r->in_a_hurry, "only a request with a short deadline misses it");
         break;
     case 500:
-        law(w.mix.failures && r->act->infers, "INTERNAL comes when a launch failed");
+        law(w.mix.failures && act_infers(r->act), "INTERNAL comes when a launch failed");
         break;
     default:
         law(r->status == 429 || r->status == 503, "an answer has one of eleven statuses");
@@ -406,10 +403,10 @@ void request_judge(const xn_request *r) {
     if (!r->status || r->aborted)
         law(!r->aborted || r->gone || w.mix.no_memory || w.fail_allocation,
             "only a client that is gone is not answered");
-    else if (r->status < 300)
-        r->act->check(r);
-    else
+    else if (r->status >= 300)
         law_of_refusal(r);
+    else if (r->act->check)
+        r->act->check(r);
 }
 
 void request_settle(xn_request *r) {
@@ -539,7 +536,7 @@ static const act *draw_act(void) {
     at = (unsigned)xn_rng_below(&w.rng, sum);
     for (int i = 0;; i++) {
         if (at < w.mix.by_act[i])
-            return acts[i].changes && w.changes++ > VERSIONS / 2 ? &acts[0] : &acts[i];
+            return act_changes(&acts[i]) && w.changes++ > VERSIONS / 2 ? &acts[0] : &acts[i];
         at -= w.mix.by_act[i];
     }
 }

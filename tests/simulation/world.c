@@ -199,10 +199,10 @@ static void draw(uint64_t seed) {
                         .drains = world_draws(30)};
     w.mix.by_act[0] = 20;
     for (int i = 0; i < ACTS; i++)
-        w.mix.by_act[i] += rate(i >= ACTS - REMOVALS ? 5
-                                : acts[i].infers     ? 60
-                                : acts[i].changes    ? 12
-                                                     : 4);
+        w.mix.by_act[i] += rate(i >= ACTS - REMOVALS    ? 5
+                                : act_infers(&acts[i])  ? 60
+                                : act_changes(&acts[i]) ? 12
+                                                        : 4);
     w.config = (xn_config){.max_batch_images = pick(1, 8, 16),
                            .batch_delay_us = pick(0, 0, 300),
                            .inline_us = pick(0, 100, 1000),
@@ -517,7 +517,7 @@ static int ask(int which, uint64_t variant) {
 static int64_t ask_all(uint64_t variant) {
     for (int first = 1; first >= 0; first--)
         for (int i = 0; i < ACTS - REMOVALS; i++)
-            law(acts[i].changes != first || !ask(i, variant),
+            law(act_changes(&acts[i]) != first || !ask(i, variant),
                 "every request is answered while memory is there");
     fibers_sleep(6 * XN_NS_PER_S); /* unused programs go */
     xn_engine_reclaim(w.engine);

@@ -120,12 +120,13 @@ struct act {
     const char *name, *method, *path; /* '*': the name's letter */
     int first, count;                 /* names that it is for; count 0: none */
     form form;
-    bool infers, changes;
     void (*make)(xn_request *r);
-    void (*check)(const xn_request *r); /* an answer of 200, 201 or 204 */
+    void (*check)(const xn_request *r); /* an answer of 200, 201 or 204; NULL: any will do */
 };
 enum { ACTS = 30, REMOVALS = 4 }; /* the last ones remove, or are wrong */
 extern const act acts[ACTS];
+bool act_infers(const act *of);
+bool act_changes(const act *of);
 const act *act_of(const char *name);
 
 typedef struct world {
