@@ -132,8 +132,8 @@ bool xn_oip_answer_bound(const xn_oip_answer *answer, size_t *bytes);
 size_t xn_oip_answer_write(const xn_oip_answer *answer, char *text, size_t *header_length);
 
 /* The best classes of each image as lines, "0.913000 tabby cat", or the index where a class has no
- * label; a blank line between images and outputs. Every result has a classification and is not shared. As above
- * but that all is text. */
+ * label; a blank line between images and outputs. Every result has a classification and is not
+ * shared. As above but that all is text. */
 bool xn_oip_lines_bound(const xn_oip_answer *answer, size_t *bytes);
 size_t xn_oip_lines_write(const xn_oip_answer *answer, char *text);
 

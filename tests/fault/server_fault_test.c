@@ -305,6 +305,22 @@ static void fail_each_coded(const xt_net *net) {
     free(images);
 }
 
+/* Decoded in the background; answered as JSON and as lines. */
+static void fail_each_picture(void) {
+    static const char *const files[] = {"tests/pictures/jpg/turned6.jpg",
+                                        "tests/pictures/png/interlaced.png"};
+    static const char *const accepts[] = {"", "Accept: text/plain\r\n"};
+    for (int i = 0; i < 4; i++) {
+        char bytes[16384];
+        FILE *in = fopen(files[i / 2], "rb");
+        ck_assert_msg(in != NULL, "%s is missing", files[i / 2]);
+        xt_buffer body = {.data = bytes, .length = fread(bytes, 1, sizeof bytes, in)};
+        fclose(in);
+        action a = infer_action(files[i / 2], &body, accepts[i % 2]);
+        fail_each(&a);
+    }
+}
+
 START_TEST(models_survive) {
     static const action actions[] = {
         {"metadata", "GET", "/v2/models/net", "", NULL, 0, 200, NULL, XT_JSON},
@@ -328,6 +344,7 @@ START_TEST(models_survive) {
         fail_each(&actions[a]);
     fail_each_infer(&net);
     fail_each_coded(&net);
+    fail_each_picture();
     stop();
     xt_net_free(&net);
     xt_folder_remove(repository);

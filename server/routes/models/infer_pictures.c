@@ -12,9 +12,11 @@ typedef struct picture_list {
 } picture_list;
 
 static xn_status check(void *context, xn_error *error) {
-    const xn_inference *work = context;
-    if (atomic_load(&work->gone))
+    xn_inference *work = context;
+    if (atomic_load(&work->gone)) {
+        work->job.status = XN_ERR_CANCELLED; /* counted when the request is over */
         return xn_fail(error, XN_ERR_CANCELLED, NULL, "the client is gone");
+    }
     if (xn_now_ns() <= work->job.deadline_ns)
         return XN_OK;
     return xn_fail(error, XN_ERR_DEADLINE, "timeout_ms",

@@ -48,6 +48,34 @@ static xn_status graph_of(const xn_model_config *config, const void *bytes, size
 #define SIGN "{\"op\": \"sign\", \"name\": \"s\"}"
 #define WITH(members) HEAD members ", " INPUT ", \"layers\": [" SIGN "]}"
 
+/* The rule of a picture: the default, and all members. */
+START_TEST(says_what_a_picture_becomes) {
+    xn_model_config *config = must_parse(
+        HEAD "\"input\": {\"datatype\": \"UINT8\", \"shape\": [1, 20, 30]}, \"layers\": [" SIGN
+             "]}");
+    xn_model_about about;
+    xn_model_config_about(config, &about);
+    ck_assert_int_eq(about.picture.channels, 1);
+    ck_assert_int_eq(about.picture.resize, 30);
+    ck_assert_int_eq(about.picture.height, 20);
+    ck_assert_int_eq(about.picture.width, 30);
+    ck_assert_int_eq(about.picture.filter, XN_PICTURE_BILINEAR);
+    ck_assert(!about.picture.fast && about.picture.mean[0] == 0 && about.picture.std[0] == 1);
+    xn_model_config_free(config);
+    config = must_parse(
+        HEAD "\"input\": {\"datatype\": \"FP32\", \"shape\": [20, 20, 3], \"layout\": \"NHWC\","
+             " \"picture\": {\"resize\": 24, \"crop\": [20, 20], \"filter\": \"bicubic\","
+             " \"fast\": true, \"mean\": [0.5, 1, -2], \"std\": [0.25, 2, 1]}}, \"layers\": [" SIGN
+             "]}");
+    xn_model_config_about(config, &about);
+    ck_assert_int_eq(about.picture.channels, 3);
+    ck_assert_int_eq(about.picture.resize, 24);
+    ck_assert_int_eq(about.picture.filter, XN_PICTURE_BICUBIC);
+    ck_assert(about.picture.fast && about.picture.mean[2] == -2 && about.picture.std[0] == 0.25);
+    xn_model_config_free(config);
+}
+END_TEST
+
 START_TEST(says_what_it_holds) {
     xn_model_config *config = must_parse(
         "{\"format\": \"xnord-network/1\", \"name\": \"bi-real.18\", \"max_batch_size\": 512,"
@@ -635,6 +663,7 @@ XN_SUITE(model_config) {
     TCase *t = tcase_create("files");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, says_what_it_holds);
+    tcase_add_test(t, says_what_a_picture_becomes);
     tcase_add_test(t, has_defaults);
     tcase_add_test(t, strings_are_unescaped);
     tcase_add_test(t, refuses_what_is_wrong);
