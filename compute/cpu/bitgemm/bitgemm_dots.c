@@ -233,11 +233,24 @@ static void emit_row(const unit_of_work *u, const image_part *part, int32_t o, i
         return;
     }
     const float *k = k_of(u, part, o);
-    if (xn_cpu_finish_acc(epilogue, o, XN_CPU_DOTS, dot, k, part->count, &place))
+    if (xn_cpu_finish_acc(epilogue, o, 1, XN_CPU_DOTS, dot, 0, k, part->count, &place))
         return;
     xn_cpu_make_values(epilogue, o, XN_CPU_DOTS, dot, k, part->count, u->values);
     xn_cpu_values_again(epilogue, o, dot, k, exact_of(u, part, o), part->count, u->values);
-    xn_cpu_finish(epilogue, o, u->values, part->count, &place);
+    xn_cpu_finish(epilogue, o, 1, u->values, 0, part->count, &place);
+}
+
+/* All rows at once, where there is no K and what they are made of is finite. */
+static bool emit_rows(const unit_of_work *u, const image_part *part, int32_t first, int32_t last,
+                      bool gathered, void *to) {
+    const xn_cpu_bitgemm_job *j = u->j;
+    if (j->conv->epilogue.k || xn_cpu_is_dots(&j->conv->epilogue))
+        return false;
+    xn_cpu_place place = place_of(u, part, first, first, to);
+    place.past_caches =
+        is_streamed(j, to) && !gathered && j->out_plane * j->output_bytes % XN_CPU_LINE == 0;
+    return xn_cpu_finish_acc(&j->run->epilogue, first, last - first, XN_CPU_DOTS,
+                             u->dots + part->lane, (size_t)j->pitch, NULL, part->count, &place);
 }
 
 static void emit_part(const unit_of_work *u, const image_part *part, int32_t first, int32_t last) {
@@ -248,6 +261,10 @@ static void emit_part(const unit_of_work *u, const image_part *part, int32_t fir
         row = u->gathered + (uintptr_t)to % XN_CPU_LINE;
     unsigned char *from = row;
     const int32_t *dot = u->dots + part->lane;
+    if (emit_rows(u, part, first, last, gathered, row)) {
+        row += (size_t)(last - first) * j->out_plane * j->output_bytes;
+        first = last;
+    }
     for (int32_t o = first; o < last; o++, dot += j->pitch) {
         emit_row(u, part, o, first, dot, is_streamed(j, row) && !gathered, row);
         if (row)

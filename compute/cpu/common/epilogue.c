@@ -67,61 +67,67 @@ xn_cpu_place xn_cpu_place_of(const xn_conv *conv, const xn_cpu_image *image, int
         .residual_datatype = image->residual_datatype,
         .real = e->datatype == XN_BITS ? NULL : image->output + at * bytes,
         .signs = e->bits && image->signs ? image->signs + at : NULL,
+        .pitch = (size_t)conv->out_height * (size_t)conv->out_width,
     };
 }
 
+static const float no_shift[XN_CPU_MOST_ROWS];
+
 static xn_cpu_tail tail_of(const xn_cpu_epilogue *e, int32_t o, const xn_cpu_place *place) {
     const xn_epilogue *what = &e->conv->epilogue;
-    return (xn_cpu_tail){.activation = xn_cpu_activation_of(what, e->weights, o),
-                         .shift = what->shift ? e->weights->shift[o] : 0.0f,
-                         .datatype = what->datatype,
-                         .residual = place->residual,
-                         .residual_datatype = place->residual_datatype,
-                         .real = place->real,
-                         .signs = place->signs,
-                         .words = place->words,
-                         .bit = place->bit,
-                         .past_caches = place->past_caches};
+    return (xn_cpu_tail){
+        .activation = what->activation,
+        .low = what->low,
+        .high = what->high,
+        .slope = what->activation == XN_ACTIVATION_PRELU ? e->weights->slope + o : NULL,
+        .shift = what->shift ? e->weights->shift + o : no_shift,
+        .datatype = what->datatype,
+        .residual = place->residual,
+        .residual_datatype = place->residual_datatype,
+        .real = place->real,
+        .signs = place->signs,
+        .pitch = place->pitch,
+        .words = place->words,
+        .bit = place->bit,
+        .past_caches = place->past_caches};
 }
 
-static xn_cpu_acc values_from(const float *v) {
-    return (xn_cpu_acc){.kind = XN_CPU_VALUES, .from = v};
+static xn_cpu_acc acc_of(const xn_cpu_epilogue *e, int32_t o, xn_cpu_acc_kind kind,
+                         const void *from, size_t pitch, const float *k) {
+    return (xn_cpu_acc){kind, from, pitch, k, e->factor + o, e->bias + o};
 }
 
-static bool finish_acc(const xn_cpu_epilogue *e, int32_t o, xn_cpu_acc_kind kind, const void *from,
-                       const float *k, int32_t n, const xn_cpu_tail *tail) {
-    const xn_cpu_acc acc = {
-        .kind = kind, .from = from, .k = k, .factor = e->factor[o], .bias = e->bias[o]};
-    return e->kernels->finish(&acc, n, tail);
-}
-
-void xn_cpu_finish(const xn_cpu_epilogue *e, int32_t o, const float *v, int32_t n,
-                   const xn_cpu_place *place) {
+void xn_cpu_finish(const xn_cpu_epilogue *e, int32_t o, int32_t rows, const float *v, size_t pitch,
+                   int32_t n, const xn_cpu_place *place) {
     const xn_cpu_tail tail = tail_of(e, o, place);
-    const xn_cpu_acc acc = values_from(v);
-    e->kernels->finish(&acc, n, &tail);
+    const xn_cpu_acc acc = {.kind = XN_CPU_VALUES, .from = v, .pitch = pitch};
+    e->kernels->finish(&acc, rows, n, &tail);
 }
 
-bool xn_cpu_finish_acc(const xn_cpu_epilogue *e, int32_t o, xn_cpu_acc_kind kind, const void *from,
-                       const float *k, int32_t n, const xn_cpu_place *place) {
+bool xn_cpu_finish_acc(const xn_cpu_epilogue *e, int32_t o, int32_t rows, xn_cpu_acc_kind kind,
+                       const void *from, size_t pitch, const float *k, int32_t n,
+                       const xn_cpu_place *place) {
     const xn_cpu_tail tail = tail_of(e, o, place);
-    if (finish_acc(e, o, kind, from, k, n, &tail))
+    const xn_cpu_acc acc = acc_of(e, o, kind, from, pitch, k);
+    const uint32_t bits = (uint32_t)(((uint64_t)1 << rows) - 1) * place->bit;
+    if (e->kernels->finish(&acc, rows, n, &tail))
         return true;
     for (int32_t x = 0; place->words && x < n; x++)
-        place->words[x] &= ~place->bit;
+        place->words[x] &= ~bits;
     return false;
 }
 
 bool xn_cpu_make_values(const xn_cpu_epilogue *e, int32_t o, xn_cpu_acc_kind kind, const void *from,
                         const float *k, int32_t n, float *v) {
-    const xn_cpu_tail tail = {.datatype = XN_FP32, .real = v};
-    return finish_acc(e, o, kind, from, k, n, &tail);
+    const xn_cpu_tail tail = {.shift = no_shift, .datatype = XN_FP32, .real = v};
+    const xn_cpu_acc acc = acc_of(e, o, kind, from, 0, k);
+    return e->kernels->finish(&acc, 1, n, &tail);
 }
 
 void xn_cpu_finish_dots(const xn_cpu_epilogue *e, int32_t o, const int32_t *acc, int32_t n,
                         const xn_cpu_place *place) {
     float values[CHUNK];
-    const xn_cpu_acc made = values_from(values);
+    const xn_cpu_acc made = {.kind = XN_CPU_VALUES, .from = values};
     xn_cpu_tail tail = tail_of(e, o, place);
     if (place->real != acc)
         memcpy(place->real, acc, (size_t)n * sizeof *acc);
@@ -132,6 +138,6 @@ void xn_cpu_finish_dots(const xn_cpu_epilogue *e, int32_t o, const int32_t *acc,
             values[i] = (float)acc[x + i];
         tail.signs = place->signs ? place->signs + x : NULL;
         tail.words = place->words ? place->words + x : NULL;
-        e->kernels->finish(&made, part, &tail);
+        e->kernels->finish(&made, 1, part, &tail);
     }
 }

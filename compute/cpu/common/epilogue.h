@@ -39,20 +39,24 @@ typedef struct xn_cpu_epilogue {
     const float *bias;         /* [O]; -0 where there is none: it leaves every v as it is */
 } xn_cpu_epilogue;
 
-/* Where some values of one channel go. */
+/* Where some values of one channel go, and those of the next channels: `pitch` elements on, of
+ * words to the next bit. */
 typedef struct xn_cpu_place {
     const void *residual;
     int32_t residual_datatype;
     void *real;
-    uint8_t *signs;  /* a byte each; or NULL */
+    uint8_t *signs; /* a byte each; or NULL */
+    size_t pitch;
     uint32_t *words; /* or `bit` of a word each; or NULL */
     uint32_t bit;
-    bool past_caches; /* where the epilogue is plain; real is aligned to a line */
+    bool past_caches; /* where the epilogue is plain; rows of real are aligned to a line */
 } xn_cpu_place;
 
 /* Whether this backend has such an epilogue. */
 static inline bool xn_cpu_epilogue_fits(const xn_epilogue *e) {
-    return xn_cpu_activation_is_known(e->activation) && (e->datatype != XN_BITS || e->bits) &&
+    const int32_t a = e->activation;
+    return (a == XN_ACTIVATION_NONE || a == XN_ACTIVATION_PRELU || a == XN_ACTIVATION_CLIP) &&
+           (e->datatype != XN_BITS || e->bits) &&
            (e->datatype == XN_FP32 || e->datatype == XN_FP16 || e->datatype == XN_INT32 ||
             e->datatype == XN_BITS);
 }
@@ -84,14 +88,16 @@ float xn_cpu_value_again(const xn_conv *conv, const xn_weights *weights, int32_t
 xn_cpu_place xn_cpu_place_of(const xn_conv *conv, const xn_cpu_image *image, int32_t o,
                              size_t pixel);
 
-/* n values of channel o to their place. */
-void xn_cpu_finish(const xn_cpu_epilogue *epilogue, int32_t o, const float *v, int32_t n,
-                   const xn_cpu_place *place);
-/* Of sums or dots, with the channel's factor and bias. False where a v is not finite: then all is
- * to be written again, of values; no word has its bit. */
-bool xn_cpu_finish_acc(const xn_cpu_epilogue *epilogue, int32_t o, xn_cpu_acc_kind kind,
-                       const void *from, const float *k, int32_t n, const xn_cpu_place *place);
-/* v alone, by the same operations. False where one is not finite. */
+/* n values of each of `rows` channels, o and those after it, to their place. pitch: from one row
+ * of them to the next. */
+void xn_cpu_finish(const xn_cpu_epilogue *epilogue, int32_t o, int32_t rows, const float *v,
+                   size_t pitch, int32_t n, const xn_cpu_place *place);
+/* Of sums or dots, with the channels' factors and biases. False where a v is not finite: then all
+ * is to be written again, of values; no word has its bits. */
+bool xn_cpu_finish_acc(const xn_cpu_epilogue *epilogue, int32_t o, int32_t rows,
+                       xn_cpu_acc_kind kind, const void *from, size_t pitch, const float *k,
+                       int32_t n, const xn_cpu_place *place);
+/* v alone of one channel, by the same operations. False where one is not finite. */
 bool xn_cpu_make_values(const xn_cpu_epilogue *epilogue, int32_t o, xn_cpu_acc_kind kind,
                         const void *from, const float *k, int32_t n, float *v);
 /* Where the output is dots. */

@@ -3,35 +3,41 @@
 #ifndef XN_CPU_KERNELS_H
 #define XN_CPU_KERNELS_H
 
-#include "activation.h"
 #include "xn_conv.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* What becomes of values v of one output channel (epilogue.h). Pointers are to the first one's
- * place. */
+/* What becomes of values v (epilogue.h) of some output channels, a row each. Pointers are to the
+ * first one's place in the first row; residual, real and signs of the next row are `pitch` elements
+ * on. */
+enum { XN_CPU_MOST_ROWS = 32 };
 typedef struct xn_cpu_tail {
-    xn_cpu_activation activation;
-    float shift;
+    int32_t activation; /* xn_activation */
+    float low, high;    /* of clip */
+    const float *slope; /* [rows], of prelu */
+    const float *shift; /* [rows] */
     int32_t datatype, residual_datatype; /* of real, XN_BITS: there is none; FP32 or FP16 */
     const void *residual;                /* or NULL */
     void *real;
-    uint8_t *signs;  /* a byte each, 0 or 1; or NULL */
-    uint32_t *words; /* or `bit` of a word each, set where the sign is 1; or NULL */
+    uint8_t *signs; /* a byte each, 0 or 1; or NULL */
+    size_t pitch;
+    uint32_t *words; /* or `bit` << row of a word each, set where the sign is 1; or NULL */
     uint32_t bit;
-    bool past_caches; /* what is fp32 values alone: real is aligned to a line */
+    bool past_caches; /* what is fp32 values alone: rows of real are aligned to a line */
 } xn_cpu_tail;
 
-/* What values v of one output channel are made of: they are there; or v = acc * factor * k + bias
- * of sums (float) or of dots (int32), which alone have k, and where it is NULL it is 1. */
+/* What values v are made of, rows `pitch` apart: they are there; or v = acc * factor * k + bias of
+ * sums (float) or of dots (int32), which alone have k, one row of it, and where it is NULL it is 1.
+ */
 typedef enum { XN_CPU_VALUES, XN_CPU_SUMS, XN_CPU_DOTS } xn_cpu_acc_kind;
 typedef struct xn_cpu_acc {
     xn_cpu_acc_kind kind;
     const void *from;
+    size_t pitch;
     const float *k;
-    float factor, bias;
+    const float *factor, *bias; /* [rows] */
 } xn_cpu_acc;
 
 typedef struct xn_cpu_kernels {
@@ -44,7 +50,7 @@ typedef struct xn_cpu_kernels {
     /* to[x] = src[x * stride]. */
     void (*copy_strided)(const float *src, int32_t stride, int32_t n, float *to);
     /* What it writes is nowhere that it reads. False where a v that it has made is not finite. */
-    bool (*finish)(const xn_cpu_acc *acc, int32_t n, const xn_cpu_tail *tail);
+    bool (*finish)(const xn_cpu_acc *acc, int32_t rows, int32_t n, const xn_cpu_tail *tail);
     /* words[x] bit c = signs[c * pitch + x], c < channels <= 32; other bits 0. */
     void (*join_signs)(const uint8_t *signs, size_t pitch, int32_t channels, int32_t n,
                        uint32_t *words);

@@ -168,129 +168,168 @@ INLINE vector_f32 choose(vector_i32 mask, vector_f32 a, vector_f32 b) {
 }
 
 /* A comparison with NaN is false: clip leaves it. */
-INLINE vector_f32 activated(const xn_cpu_activation *a, vector_f32 y) {
-    const vector_f32 low = a->low - (vector_f32){0}, high = a->high - (vector_f32){0};
-    if (a->kind == XN_ACTIVATION_PRELU)
-        return choose(y >= 0.0f, y, a->slope * y);
-    if (a->kind == XN_ACTIVATION_CLIP) {
+INLINE vector_f32 activated(const xn_cpu_tail *t, int32_t row, vector_f32 y) {
+    const vector_f32 low = t->low - (vector_f32){0}, high = t->high - (vector_f32){0};
+    if (t->activation == XN_ACTIVATION_PRELU)
+        return choose(y >= 0.0f, y, t->slope[row] * y);
+    if (t->activation == XN_ACTIVATION_CLIP) {
         y = choose(y < low, low, y);
         return choose(y > high, high, y);
     }
     return y;
 }
 
-/* bytes: there may be signs, or no words. */
-INLINE void store_signs(const xn_cpu_tail *t, vector_f32 y, int32_t at, int32_t n, const bool bytes,
-                        const bool whole) {
-    const vector_i32 mask = y + t->shift >= 0.0f;
-    if (!bytes || t->words) {
-        float *words = (float *)(void *)(t->words + at);
-        const vector_u32 before = (vector_u32)load_first(words, n, whole);
-        store_first((vector_f32)(before | ((vector_u32)mask & t->bit)), n, whole, words);
-    }
-    if (bytes && t->signs && whole)
-        *(loose_bytes *)(t->signs + at) = __builtin_convertvector(mask & 1, lane_bytes);
-    for (int32_t l = 0; bytes && t->signs && !whole && l < n; l++)
-        t->signs[at + l] = (uint8_t)(mask[l] & 1);
+INLINE void store_signs(vector_i32 mask, int32_t n, const bool whole, uint8_t *to) {
+    if (whole)
+        *(loose_bytes *)to = __builtin_convertvector(mask & 1, lane_bytes);
+    for (int32_t l = 0; !whole && l < n; l++)
+        to[l] = (uint8_t)(mask[l] & 1);
 }
 
-/* What is common to the vectors of a row, known to the compiler: values are all there is, or go
- * past the caches; a layer that adds what is of its own datatype and makes words; anything. */
-typedef enum { PLAIN, PAST_CACHES, LAYER_FP32, LAYER_FP16, ANY } tail_way;
+/* What is common to all values, known to the compiler: values are all there is, or go past the
+ * caches; a first layer makes words too; a later one adds what is of its own datatype; anything. */
+typedef enum {
+    PLAIN,
+    PAST_CACHES,
+    PLAIN_FP16,
+    FIRST_FP32,
+    FIRST_FP16,
+    LAYER_FP32,
+    LAYER_FP16,
+    ANY
+} tail_way;
 
 static tail_way way_of(const xn_cpu_tail *t) {
-    if (t->activation.kind != XN_ACTIVATION_NONE || t->signs)
+    const bool half = t->datatype == XN_FP16;
+    if (t->activation != XN_ACTIVATION_NONE || t->signs || (!half && t->datatype != XN_FP32) ||
+        (t->residual && (!t->words || t->residual_datatype != t->datatype)))
         return ANY;
-    if (t->residual && t->words && t->residual_datatype == t->datatype)
-        return t->datatype == XN_FP32 ? LAYER_FP32 : LAYER_FP16;
-    if (t->residual || t->words || t->datatype != XN_FP32)
-        return ANY;
-    return t->past_caches ? PAST_CACHES : PLAIN;
+    if (t->words)
+        return (t->residual ? LAYER_FP32 : FIRST_FP32) + half;
+    return half ? PLAIN_FP16 : t->past_caches ? PAST_CACHES : PLAIN;
 }
 
-/* n values, a vector at most, from `at` on. */
-INLINE vector_f32 values_of(const xn_cpu_acc *a, int32_t at, int32_t n, const xn_cpu_acc_kind kind,
-                            const bool with_k, const bool whole, vector_u32 *odd) {
-    const vector_f32 loaded = load_first((const float *)a->from + at, n, whole);
+/* n values of a row, a vector at most, from `at` on. */
+INLINE vector_f32 values_of(const xn_cpu_acc *a, int32_t row, int32_t at, int32_t n,
+                            const xn_cpu_acc_kind kind, const bool with_k, const bool whole,
+                            vector_u32 *odd) {
+    const float *from = (const float *)a->from + (size_t)row * a->pitch + at;
+    const vector_f32 loaded = load_first(from, n, whole);
     vector_f32 v = loaded;
     if (kind == XN_CPU_VALUES)
         return v;
     if (kind == XN_CPU_DOTS)
         v = __builtin_convertvector((vector_i32)loaded, vector_f32);
-    v = with_k ? value_with_k(v, a->factor, load_first(a->k + at, n, whole), a->bias)
-               : value_of(v, a->factor, a->bias);
+    v = with_k ? value_with_k(v, a->factor[row], load_first(a->k + at, n, whole), a->bias[row])
+               : value_of(v, a->factor[row], a->bias[row]);
     note_value(odd, v);
     return v;
 }
 
-INLINE void store_reals(const xn_cpu_tail *t, vector_f32 y, int32_t at, int32_t n,
+INLINE void store_reals(const xn_cpu_tail *t, vector_f32 y, size_t at, int32_t n,
                         const tail_way way, const bool whole) {
+    const bool half = way == PLAIN_FP16 || way == FIRST_FP16 || way == LAYER_FP16;
     if (way == PAST_CACHES && whole)
         STREAM((float *)t->real + at, y);
-    else if (way != LAYER_FP16 && (way != ANY || t->datatype == XN_FP32))
-        store_first(y, n, whole, (float *)t->real + at);
-    else if (way == LAYER_FP16 || t->datatype == XN_FP16)
+    else if (half || (way == ANY && t->datatype == XN_FP16))
         store_half(y, n, whole, (uint16_t *)t->real + at);
+    else if (way != ANY || t->datatype == XN_FP32)
+        store_first(y, n, whole, (float *)t->real + at);
     else if (t->datatype == XN_INT32)
         store_i32(y, n, (int32_t *)t->real + at);
 }
 
-INLINE void finish_vector(vector_f32 y, int32_t at, int32_t n, const xn_cpu_tail *t,
-                          const tail_way way, const bool whole) {
+/* From v on; the vector's signs. */
+INLINE vector_i32 finish_row(vector_f32 y, int32_t row, int32_t x, int32_t n, const xn_cpu_tail *t,
+                             const tail_way way, const bool whole) {
+    const size_t at = (size_t)row * t->pitch + (size_t)x;
     const bool any = way == ANY;
     if (way == LAYER_FP16 || (any && t->residual && t->residual_datatype == XN_FP16))
         y += load_half((const uint16_t *)t->residual + at, n, whole);
     else if (way == LAYER_FP32 || (any && t->residual))
         y += load_first((const float *)t->residual + at, n, whole);
     if (any)
-        y = activated(&t->activation, y);
+        y = activated(t, row, y);
     store_reals(t, y, at, n, way, whole);
-    if (any || way == LAYER_FP32 || way == LAYER_FP16)
-        store_signs(t, y, at, n, any, whole);
+    const vector_i32 mask = y + t->shift[row] >= 0.0f;
+    if (any && t->signs)
+        store_signs(mask, n, whole, t->signs + at);
+    return mask;
 }
 
-INLINE bool finish_by(const xn_cpu_acc *given, int32_t n, const xn_cpu_tail *tail,
+/* Some rows of a vector, whose words are loaded and stored once. */
+INLINE void finish_vector(const xn_cpu_acc *a, int32_t row, const int rows, int32_t x, int32_t n,
+                          const xn_cpu_tail *t, const xn_cpu_acc_kind kind, const bool with_k,
+                          const tail_way way, const bool whole, vector_u32 *odd) {
+    const bool with_words = way >= FIRST_FP32 && (way != ANY || t->words);
+    float *words = (float *)(void *)(with_words ? t->words + x : NULL);
+    vector_u32 bits = {0};
+    if (with_words)
+        bits = (vector_u32)load_first(words, n, whole);
+    UNROLLED
+    for (int r = 0; r < rows; r++) {
+        const vector_f32 v = values_of(a, row + r, x, n, kind, with_k, whole, odd);
+        const vector_i32 mask = finish_row(v, row + r, x, n, t, way, whole);
+        bits |= (vector_u32)mask & t->bit << (row + r);
+    }
+    if (with_words)
+        store_first((vector_f32)bits, n, whole, words);
+}
+
+INLINE void finish_rows(const xn_cpu_acc *a, int32_t row, const int rows, int32_t n,
+                        const xn_cpu_tail *t, const xn_cpu_acc_kind kind, const bool with_k,
+                        const tail_way way, vector_u32 *odd) {
+    int32_t x = 0;
+    for (; x + LANES <= n; x += LANES)
+        finish_vector(a, row, rows, x, LANES, t, kind, with_k, way, true, odd);
+    if (x < n && n >= LANES && !MASKS) /* some of them again, which changes nothing */
+        finish_vector(a, row, rows, n - LANES, LANES, t, kind, with_k,
+                      way == PAST_CACHES ? PLAIN : way, true, odd);
+    else if (x < n) /* the lanes past the end are 0 * factor * 0 + bias */
+        finish_vector(a, row, rows, x, n - x, t, kind, with_k, way, false, odd);
+}
+
+enum { ROWS = 8 /* at a time, of layers that make words */ };
+
+INLINE bool finish_by(const xn_cpu_acc *given, int32_t rows, int32_t n, const xn_cpu_tail *tail,
                       const xn_cpu_acc_kind kind, const bool with_k, const tail_way way) {
     const xn_cpu_acc a = *given;
     const xn_cpu_tail t = *tail; /* no store can change them */
     vector_u32 odd = {0};
-    int32_t at = 0;
-    for (; at + LANES <= n; at += LANES)
-        finish_vector(values_of(&a, at, LANES, kind, with_k, true, &odd), at, LANES, &t, way, true);
-    if (at < n && n >= LANES && !MASKS) { /* some of them again, which changes nothing */
-        at = n - LANES;
-        finish_vector(values_of(&a, at, LANES, kind, with_k, true, &odd), at, LANES, &t,
-                      way == PAST_CACHES ? PLAIN : way, true);
-    } else if (at < n) { /* the lanes past the end are 0 * factor * 0 + bias */
-        finish_vector(values_of(&a, at, n - at, kind, with_k, false, &odd), at, n - at, &t, way,
-                      false);
-    }
+    int32_t row = 0;
+    for (; way >= FIRST_FP32 && way != ANY && row + ROWS <= rows; row += ROWS)
+        finish_rows(&a, row, ROWS, n, &t, kind, with_k, way, &odd);
+    for (; row < rows; row++)
+        finish_rows(&a, row, 1, n, &t, kind, with_k, way, &odd);
     return are_finite(odd);
 }
 
-INLINE bool finish_of(const xn_cpu_acc *a, int32_t n, const xn_cpu_tail *t,
+INLINE bool finish_of(const xn_cpu_acc *a, int32_t rows, int32_t n, const xn_cpu_tail *t,
                       const xn_cpu_acc_kind kind, const bool with_k) {
+#define CASE(way)                                                                                  \
+    case way:                                                                                      \
+        return finish_by(a, rows, n, t, kind, with_k, way)
     switch (way_of(t)) {
-    case PLAIN:
-        return finish_by(a, n, t, kind, with_k, PLAIN);
-    case PAST_CACHES:
-        return finish_by(a, n, t, kind, with_k, PAST_CACHES);
-    case LAYER_FP32:
-        return finish_by(a, n, t, kind, with_k, LAYER_FP32);
-    case LAYER_FP16:
-        return finish_by(a, n, t, kind, with_k, LAYER_FP16);
-    default:
-        return finish_by(a, n, t, kind, with_k, ANY);
+        CASE(PLAIN);
+        CASE(PAST_CACHES);
+        CASE(PLAIN_FP16);
+        CASE(FIRST_FP32);
+        CASE(FIRST_FP16);
+        CASE(LAYER_FP32);
+        CASE(LAYER_FP16);
+        CASE(ANY);
     }
+#undef CASE
+    return false;
 }
 
-static bool finish(const xn_cpu_acc *a, int32_t n, const xn_cpu_tail *tail) {
+static bool finish(const xn_cpu_acc *a, int32_t rows, int32_t n, const xn_cpu_tail *tail) {
     if (a->kind == XN_CPU_VALUES)
-        return finish_of(a, n, tail, XN_CPU_VALUES, false);
+        return finish_of(a, rows, n, tail, XN_CPU_VALUES, false);
     if (a->kind == XN_CPU_SUMS)
-        return finish_of(a, n, tail, XN_CPU_SUMS, false);
-    return a->k ? finish_of(a, n, tail, XN_CPU_DOTS, true)
-                : finish_of(a, n, tail, XN_CPU_DOTS, false);
+        return finish_of(a, rows, n, tail, XN_CPU_SUMS, false);
+    return a->k ? finish_of(a, rows, n, tail, XN_CPU_DOTS, true)
+                : finish_of(a, rows, n, tail, XN_CPU_DOTS, false);
 }
 
 /* Eight channels at a time: words are then loaded and stored once for them. */

@@ -223,7 +223,7 @@ static void write_point(const unit *u, int32_t point) {
                           array(j, u->thread, TEMP), v + f);
     for (int32_t f = 0; !plain && f < u->filters; f++) {
         const xn_cpu_place place = xn_cpu_place_of(j->conv, image, u->first + f, 0);
-        xn_cpu_finish(epilogue, u->first + f, v + f, 1, &place);
+        xn_cpu_finish(epilogue, u->first + f, 1, v + f, 0, 1, &place);
     }
 }
 

@@ -299,7 +299,7 @@ static void write_band(const unit *u, int32_t o, const float *acc) {
             xn_cpu_place_of(conv, u->image, o, (size_t)y * (size_t)conv->out_width);
         rows = (int32_t)xn_cpu_min(most, u->y + u->rows - y);
         make_values(u, o, y, rows, acc, false, v);
-        xn_cpu_finish(&j->run->epilogue, o, v, rows * conv->out_width, &place);
+        xn_cpu_finish(&j->run->epilogue, o, 1, v, 0, rows * conv->out_width, &place);
     }
 }
 

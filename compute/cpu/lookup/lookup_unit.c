@@ -305,7 +305,7 @@ static void output_filter(xn_cpu_lookup_unit *w, const band_row *row,
     if (!made)
         make_values(w, row, outputs, o, shared, v);
     if (!plain)
-        xn_cpu_finish(w->epilogue, o, v, w->n, &place);
+        xn_cpu_finish(w->epilogue, o, 1, v, 0, w->n, &place);
 }
 
 static void output_row(xn_cpu_lookup_unit *w, const band_row *row) {

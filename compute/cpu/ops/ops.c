@@ -163,9 +163,9 @@ void xn_cpu_ops_emit(const xn_cpu_ops_unit *u, int32_t c, const float *acc) {
         place.bit = (uint32_t)1 << (c - u->first);
     }
     if (!u->j->linear)
-        xn_cpu_finish(e, c, acc, u->out_n, &place);
-    else if (!xn_cpu_finish_acc(e, c, XN_CPU_SUMS, acc, NULL, u->out_n, &place))
-        xn_cpu_finish(e, c, values_again(u, c, acc), u->out_n, &place);
+        xn_cpu_finish(e, c, 1, acc, 0, u->out_n, &place);
+    else if (!xn_cpu_finish_acc(e, c, 1, XN_CPU_SUMS, acc, 0, NULL, u->out_n, &place))
+        xn_cpu_finish(e, c, 1, values_again(u, c, acc), 0, u->out_n, &place);
 }
 
 /* ---- a run ---- */

@@ -303,15 +303,13 @@ static void write_image(const unit *u, const piece *at, int32_t count, const til
     const bool bytes = source->state->bytes;
     const int32_t channels = source->conv->out_channels;
     memset(words, 0, (size_t)count * sizeof *words);
-    for (int32_t o = t->first; o < t->last; o++) {
-        xn_cpu_place place = xn_cpu_place_of(source->conv, image, o, pixel);
-        if (bytes) {
-            place.words = words;
-            place.bit = (uint32_t)1 << (o - t->first);
-        }
-        xn_cpu_finish(&source->run->epilogue, o, v + (int64_t)(o - t->first) * u->pitch + at->to,
-                      count, &place);
+    xn_cpu_place place = xn_cpu_place_of(source->conv, image, t->first, pixel);
+    if (bytes) {
+        place.words = words;
+        place.bit = 1;
     }
+    xn_cpu_finish(&source->run->epilogue, t->first, t->last - t->first, v + at->to,
+                  (size_t)u->pitch, count, &place);
     if (bytes)
         xn_cpu_bits_write_bytes(
             step->bits_layout, channels, t->first / XN_CPU_REAL_FILTERS, words, count,

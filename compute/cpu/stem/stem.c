@@ -313,7 +313,7 @@ static void emit_filter(const stem_unit *u, int32_t o, int32_t y, uint32_t *word
     xn_cpu_place place = xn_cpu_place_of(c, u->image, o, (size_t)y * (size_t)c->out_width);
     place.words = words;
     place.bit = 1u << o % WORD_CHANNELS;
-    xn_cpu_finish(&u->j->run->epilogue, o, v, c->out_width, &place);
+    xn_cpu_finish(&u->j->run->epilogue, o, 1, v, 0, c->out_width, &place);
 }
 
 static void emit(const stem_unit *u, int32_t y) {
