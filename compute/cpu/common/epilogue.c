@@ -75,21 +75,21 @@ static const float no_shift[XN_CPU_MOST_ROWS];
 
 static xn_cpu_tail tail_of(const xn_cpu_epilogue *e, int32_t o, const xn_cpu_place *place) {
     const xn_epilogue *what = &e->conv->epilogue;
-    return (xn_cpu_tail){
-        .activation = what->activation,
-        .low = what->low,
-        .high = what->high,
-        .slope = what->activation == XN_ACTIVATION_PRELU ? e->weights->slope + o : NULL,
-        .shift = what->shift ? e->weights->shift + o : no_shift,
-        .datatype = what->datatype,
-        .residual = place->residual,
-        .residual_datatype = place->residual_datatype,
-        .real = place->real,
-        .signs = place->signs,
-        .pitch = place->pitch,
-        .words = place->words,
-        .bit = place->bit,
-        .past_caches = place->past_caches};
+    return (xn_cpu_tail){.activation = what->activation,
+                         .low = what->low,
+                         .high = what->high,
+                         .slope =
+                             what->activation == XN_ACTIVATION_PRELU ? e->weights->slope + o : NULL,
+                         .shift = what->shift ? e->weights->shift + o : no_shift,
+                         .datatype = what->datatype,
+                         .residual = place->residual,
+                         .residual_datatype = place->residual_datatype,
+                         .real = place->real,
+                         .signs = place->signs,
+                         .pitch = place->pitch,
+                         .words = place->words,
+                         .bit = place->bit,
+                         .past_caches = place->past_caches};
 }
 
 static xn_cpu_acc acc_of(const xn_cpu_epilogue *e, int32_t o, xn_cpu_acc_kind kind,

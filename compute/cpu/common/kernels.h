@@ -14,10 +14,10 @@
  * on. */
 enum { XN_CPU_MOST_ROWS = 32 };
 typedef struct xn_cpu_tail {
-    int32_t activation; /* xn_activation */
-    float low, high;    /* of clip */
-    const float *slope; /* [rows], of prelu */
-    const float *shift; /* [rows] */
+    int32_t activation;                  /* xn_activation */
+    float low, high;                     /* of clip */
+    const float *slope;                  /* [rows], of prelu */
+    const float *shift;                  /* [rows] */
     int32_t datatype, residual_datatype; /* of real, XN_BITS: there is none; FP32 or FP16 */
     const void *residual;                /* or NULL */
     void *real;

@@ -9,6 +9,8 @@
     (vector_f32) in_order(_mm256_shuffle_ps((__m256)(a), (__m256)(b), _MM_SHUFFLE(2, 0, 2, 0)))
 #define ODDS(a, b)                                                                                 \
     (vector_f32) in_order(_mm256_shuffle_ps((__m256)(a), (__m256)(b), _MM_SHUFFLE(3, 1, 3, 1)))
+#define LARGER(a, b) (vector_f32) _mm256_max_ps((__m256)(a), (__m256)(b))
+#define SHIFT_IN(before, v) (vector_f32) shift_in((__m256i)(before), (__m256i)(v))
 #define MOVE(from, inside, pad, to) move(from, inside, (__m256)(pad), to)
 
 /* All ones in the lanes that the lowest bits of `inside` name. */
@@ -21,6 +23,10 @@ static inline __attribute__((always_inline)) __m256 load_inside(const float *fro
                                                                 __m256 pad) {
     __m256i mask = lanes_of(inside);
     return _mm256_blendv_ps(pad, _mm256_maskload_ps(from, mask), _mm256_castsi256_ps(mask));
+}
+
+static inline __attribute__((always_inline)) __m256i shift_in(__m256i before, __m256i v) {
+    return _mm256_alignr_epi8(v, _mm256_permute2x128_si256(before, v, 0x21), 12);
 }
 
 /* Of pairs that a shuffle of both halves left as 0, 2, 1, 3. */

@@ -26,6 +26,15 @@ enum { MOVE_LANES = 16 }; /* real_kernels.h */
     (vector_f32) {                                                                                 \
         (a)[1], (a)[3], (b)[1], (b)[3]                                                             \
     }
+#define LARGER(a, b)                                                                               \
+    (vector_f32) {                                                                                 \
+        (a)[0] > (b)[0] ? (a)[0] : (b)[0], (a)[1] > (b)[1] ? (a)[1] : (b)[1],                      \
+            (a)[2] > (b)[2] ? (a)[2] : (b)[2], (a)[3] > (b)[3] ? (a)[3] : (b)[3]                   \
+    }
+#define SHIFT_IN(before, v)                                                                        \
+    (vector_f32) {                                                                                 \
+        (before)[3], (v)[0], (v)[1], (v)[2]                                                        \
+    }
 
 static inline __attribute__((always_inline)) float lane_of(const float *from, uint32_t inside,
                                                            float pad, int lane) {

@@ -2,10 +2,10 @@
  *
  * A unit of work is a band of an image's output rows. The thread first lays out the band's input:
  * for each row, 4 bytes under each column of the outputs as a word, all words of a tap row below
- * each other. The rows under an output row follow one another, so what it sees is a matrix that
- * lies there already, and rows of outputs share the rows of input that they overlap in. Then it
- * multiplies row by row, makes values of the sums, and takes the largest of a pool's rows, all in
- * its caches. */
+ * each other. Rows of outputs share the rows of input that they overlap in. What a row of outputs
+ * sees is copied together: first the whole words of its rows of taps, then the bytes that are left
+ * of each, 4 to a word. Then it multiplies row by row, makes values of the sums, and takes the
+ * largest of a pool's rows, all in its caches. */
 #include "bits.h"
 #include "parallel.h"
 #include "path.h"
@@ -27,16 +27,20 @@ enum {
 enum {
     ROW,    /* bytes of a row of input, [W + what is left and right of it][C] */
     WORDS,  /* uint32 [rows of input][tap_words][columns] */
+    SEEN,   /* uint32 [words of a filter][columns] */
+    SCALE,  /* float [filters] */
+    BORDER, /* float [filters][columns], of one class of rows */
     VALUES, /* float [POOL_ROWS][filters][columns] */
-    MOST,   /* float [columns + 2] */
-    POOLED, /* float [OW] of the step */
+    POOLED, /* float [WORD_CHANNELS][out_pitch] */
     BITS,   /* uint32 [OW] of the step */
     ARRAYS
 };
 
 typedef struct stem_state {
     int32_t tap_bytes, tap_words; /* of a row of taps */
+    int32_t words;                /* of a filter */
     int32_t columns, filters;     /* in whole units of the kernels' */
+    int32_t out_pitch;            /* the same, outputs of a row behind a pool */
     int32_t row_step;             /* rows of WORDS from an output row's to the next one's */
     int32_t column_step;          /* pixels from an output's to the next one's */
     int64_t row_bytes;
@@ -80,20 +84,32 @@ static void put(xn_cpu_stem_packing packing, const xn_planes *planes, int32_t m,
         half_of(m, part, planes->count - 1);
 }
 
+/* Of a filter's words: whole ones of its rows of taps, and what is left of them. */
+static int32_t words_of(int32_t kernel_h, int32_t tap_bytes) {
+    return kernel_h * (tap_bytes / WORD) +
+           (int32_t)xn_cpu_div_up(kernel_h * (tap_bytes % WORD), WORD);
+}
+
+/* Where byte `byte` of row `row` of taps lies in them. */
+static size_t byte_at(int32_t kernel_h, int32_t tap_bytes, int32_t row, int32_t byte) {
+    const int32_t whole = tap_bytes / WORD * WORD, left = tap_bytes - whole;
+    return (size_t)(byte < whole ? row * whole + byte
+                                 : kernel_h * whole + row * left + byte - whole);
+}
+
 static void *make(const xn_prepared *prepared, int variant) {
     const xn_planes *planes = prepared->weights->planes;
     const xn_cpu_stem_packing packing = (xn_cpu_stem_packing)variant;
     const int32_t tap_bytes = planes->terms / planes->kernel_h;
-    const int32_t tap_words = (int32_t)xn_cpu_div_up(tap_bytes, WORD);
     const int32_t parts = planes->count - (packing == XN_CPU_STEM_HALVES);
-    const size_t pitch = (size_t)xn_cpu_stem_pitch(planes->kernel_h * tap_words) * WORD;
+    const size_t pitch = (size_t)xn_cpu_stem_pitch(words_of(planes->kernel_h, tap_bytes)) * WORD;
     const size_t filters = (size_t)in_units(prepared->out_channels);
     const size_t bytes = packing == XN_CPU_STEM_BYTES ? sizeof(int8_t) : sizeof(int16_t);
     unsigned char *to = xn_mem_zalloc((size_t)parts * filters, pitch * bytes);
     const int32_t *m = planes->weight;
     for (int32_t n = 0; to && n < prepared->out_channels * planes->terms; n++, m++) {
         const int32_t o = n / planes->terms, term = n % planes->terms;
-        const size_t at = (size_t)(term / tap_bytes * tap_words * WORD + term % tap_bytes);
+        const size_t at = byte_at(planes->kernel_h, tap_bytes, term / tap_bytes, term % tap_bytes);
         for (int32_t part = 0; part < parts; part++)
             put(packing, planes, *m, part, pitch, filters, (size_t)o, at, to);
     }
@@ -142,7 +158,9 @@ static void set_geometry(const xn_step *step, stem_state *state) {
     const xn_conv *c = &step->conv;
     state->tap_bytes = c->kernel_w * c->channels;
     state->tap_words = (int32_t)xn_cpu_div_up(state->tap_bytes, WORD);
+    state->words = words_of(c->kernel_h, state->tap_bytes);
     state->columns = in_units(step->stem_width);
+    state->out_pitch = in_units(c->out_width);
     state->filters = in_units(c->out_channels);
     state->column_step = step->stem_width > 1 ? c->stride_w : 1;
     state->row_step = c->dilation_h == 1 && c->stride_h < c->kernel_h ? c->stride_h : c->kernel_h;
@@ -167,12 +185,15 @@ static xn_status create(xn_plan *plan, xn_error *error) {
     const size_t columns = (size_t)state->columns;
     const size_t words = (size_t)inputs_under(step, state, state->band) * (size_t)state->tap_words;
     state->offset[ROW] = xn_cpu_take(&slice, (size_t)state->row_bytes, 1);
-    state->offset[WORDS] =
-        xn_cpu_take(&slice, words + XN_CPU_STEM_UNIT, columns * sizeof(uint32_t));
+    state->offset[WORDS] = xn_cpu_take(&slice, words, columns * sizeof(uint32_t));
+    state->offset[SEEN] =
+        xn_cpu_take(&slice, (size_t)state->words + XN_CPU_STEM_UNIT, columns * sizeof(uint32_t));
+    state->offset[SCALE] = xn_cpu_take(&slice, (size_t)state->filters, sizeof(float));
+    state->offset[BORDER] = xn_cpu_take(&slice, (size_t)state->filters, columns * sizeof(float));
     state->offset[VALUES] = xn_cpu_take(&slice, (size_t)(step->pool ? POOL_ROWS : 1),
                                         (size_t)state->filters * columns * sizeof(float));
-    state->offset[MOST] = xn_cpu_take(&slice, columns + 2, sizeof(float));
-    state->offset[POOLED] = xn_cpu_take(&slice, outputs, sizeof(float));
+    state->offset[POOLED] = xn_cpu_take(&slice, step->pool ? WORD_CHANNELS : 0,
+                                        (size_t)state->out_pitch * sizeof(float));
     state->offset[BITS] = xn_cpu_take(&slice, outputs, sizeof(uint32_t));
     return xn_cpu_set_scratch(plan, &shared, &slice, error);
 }
@@ -186,6 +207,7 @@ typedef struct stem_unit {
     const xn_cpu_image *image;
     unsigned char *slice;
     int32_t first_row; /* of the convolution, laid out first */
+    int32_t row_class; /* of BORDER; -1: it is to be made */
 } stem_unit;
 
 static void *own(const stem_unit *u, int array) {
@@ -266,66 +288,112 @@ static float *row_of(const stem_unit *u, int32_t y) {
     return (float *)own(u, VALUES) + (u->step->pool ? (size_t)(y % POOL_ROWS) * size : 0);
 }
 
-/* Values of row y: [filters][columns]. */
-static void make_row(const stem_unit *u, int32_t y) {
+/* Byte `from` of words, as byte `to` of others. */
+static void add_byte(const uint32_t *restrict words, int32_t from, int32_t n, int32_t to,
+                     uint32_t *restrict out) {
+    for (int32_t x = 0; x < n; x++)
+        out[x] |= (words[x] >> 8 * from & 255) << 8 * to;
+}
+
+/* What row y of the convolution sees, of the rows laid out: SEEN. */
+static const uint32_t *see(const stem_unit *u, int32_t y) {
+    const stem_state *s = u->state;
+    const int32_t rows = u->step->conv.kernel_h, whole = s->tap_bytes / WORD;
+    const int32_t left = s->tap_bytes % WORD, columns = s->columns;
+    const uint32_t *words = own(u, WORDS);
+    uint32_t *seen = own(u, SEEN), *rest = seen + (int64_t)rows * whole * columns;
+    words += (int64_t)(y - u->first_row) * s->row_step * s->tap_words * columns;
+    memset(rest, 0, (size_t)(s->words - rows * whole) * (size_t)columns * sizeof *rest);
+    for (int32_t i = 0; i < rows; i++, words += (int64_t)s->tap_words * columns) {
+        memcpy(seen + (int64_t)i * whole * columns, words,
+               (size_t)whole * (size_t)columns * sizeof *seen);
+        for (int32_t b = 0; b < left; b++)
+            add_byte(words + (int64_t)whole * columns, b, columns, (i * left + b) % WORD,
+                     rest + (int64_t)((i * left + b) / WORD) * columns);
+    }
+    return seen;
+}
+
+/* BORDER of the rows that are as row y. */
+static void make_border(stem_unit *u, int32_t y) {
     const xn_step *s = u->step;
-    const stem_state *state = u->state;
     const xn_weights *w = u->j->run->prepared->weights;
     const xn_planes *p = w->planes;
-    const int32_t classes = p->left + 1 + p->right, width = s->stem_width;
-    const int64_t row = (int64_t)(y - u->first_row) * state->row_step * state->tap_words;
-    const xn_cpu_stem_product product = {.words = (uint32_t *)own(u, WORDS) + row * state->columns,
+    const int32_t filters = s->conv.out_channels, classes = p->left + 1 + p->right;
+    const int32_t row_class = xn_planes_class(y, s->stem_height, p->top, p->bottom);
+    float *to = own(u, BORDER);
+    if (row_class == u->row_class)
+        return;
+    u->row_class = row_class;
+    memcpy(own(u, SCALE), w->scale, (size_t)filters * sizeof *w->scale);
+    for (int32_t o = 0; o < filters; o++, to += u->state->columns) {
+        const float *border = p->border + (int64_t)row_class * classes * filters + o;
+        for (int32_t x = 0; x < u->state->columns; x++)
+            to[x] = border[(int64_t)p->left * filters];
+        for (int32_t cls = 0; cls < classes; cls++) {
+            const int32_t x = cls < p->left ? cls : s->stem_width - (cls - p->left);
+            if (cls != p->left && xn_planes_class(x, s->stem_width, p->left, p->right) == cls)
+                to[x] = border[(int64_t)cls * filters];
+        }
+    }
+}
+
+/* Values of row y: [filters][columns]. Of an odd width one more column, for the pool. */
+static void make_row(stem_unit *u, int32_t y) {
+    const xn_step *s = u->step;
+    const stem_state *state = u->state;
+    make_border(u, y);
+    const xn_cpu_stem_product product = {.words = see(u, y),
                                          .weights = u->j->weights,
-                                         .count = s->conv.kernel_h * state->tap_words,
+                                         .count = state->words,
                                          .columns = state->columns,
                                          .filters = state->filters,
-                                         .planes = p->count};
+                                         .planes = u->j->run->prepared->weights->planes->count,
+                                         .scale = own(u, SCALE),
+                                         .border = own(u, BORDER)};
     float *v = row_of(u, y);
     u->j->kernels->multiply(&product, v);
-    const float *border =
-        p->border + (int64_t)xn_planes_class(y, s->stem_height, p->top, p->bottom) * classes *
-                        s->conv.out_channels;
-    for (int32_t o = 0; o < s->conv.out_channels; o++, v += state->columns)
-        for (int32_t x = 0, n; x < width; x += n) {
-            const int32_t cls = xn_planes_class(x, width, p->left, p->right);
-            n = cls == p->left ? (int32_t)xn_cpu_max(1, width - p->right - x) : 1;
-            u->j->kernels->values(w->scale[o], border[(int64_t)cls * s->conv.out_channels + o], n,
-                                  v + x);
-        }
+    for (int32_t o = 0; s->pool && s->stem_width % 2 && o < s->conv.out_channels; o++)
+        v[(int64_t)o * state->columns + s->stem_width] =
+            v[(int64_t)o * state->columns + s->stem_width - 1];
 }
 
 /* ---- outputs ---- */
 
-/* Filter o of output row y. */
-static void emit_filter(const stem_unit *u, int32_t o, int32_t y, uint32_t *words) {
+/* The values of filter o and those after it in output row y; from one filter's to the next's. */
+static const float *values_at(const stem_unit *u, int32_t o, int32_t end, int32_t y,
+                              size_t *pitch) {
     const xn_step *s = u->step;
-    const xn_conv *c = &s->conv;
-    const int64_t at = (int64_t)o * u->state->columns;
-    const float *v = row_of(u, y) + at;
-    if (s->pool) {
-        const int32_t first = 2 * y - (y > 0), last = 2 * y + (2 * y + 1 < s->stem_height);
-        const float *rows[POOL_ROWS] = {row_of(u, first) + at, row_of(u, 2 * y) + at,
-                                        row_of(u, last) + at};
-        float *pooled = own(u, POOLED);
-        u->j->kernels->pool(rows, s->stem_width, c->out_width, own(u, MOST), pooled);
-        v = pooled;
+    const int64_t columns = u->state->columns;
+    *pitch = (size_t)(s->pool ? u->state->out_pitch : columns);
+    if (!s->pool)
+        return row_of(u, y) + o * columns;
+    const int32_t first = 2 * y - (y > 0), last = 2 * y + (2 * y + 1 < s->stem_height);
+    const float *given[POOL_ROWS] = {row_of(u, first), row_of(u, 2 * y), row_of(u, last)};
+    float *pooled = own(u, POOLED);
+    for (int32_t filter = o; filter < end; filter++) {
+        const float *rows[POOL_ROWS];
+        for (int i = 0; i < POOL_ROWS; i++)
+            rows[i] = given[i] + filter * columns;
+        u->j->kernels->pool(rows, s->conv.out_width, pooled + (size_t)(filter - o) * *pitch);
     }
-    xn_cpu_place place = xn_cpu_place_of(c, u->image, o, (size_t)y * (size_t)c->out_width);
-    place.words = words;
-    place.bit = 1u << o % WORD_CHANNELS;
-    xn_cpu_finish(&u->j->run->epilogue, o, 1, v, 0, c->out_width, &place);
+    return pooled;
 }
 
 static void emit(const stem_unit *u, int32_t y) {
     const xn_conv *c = &u->step->conv;
     uint32_t *words = c->epilogue.bits ? own(u, BITS) : NULL;
     const size_t pixel = (size_t)y * (size_t)c->out_width;
+    size_t pitch;
     for (int32_t o = 0; o < c->out_channels; o += WORD_CHANNELS) {
         const int32_t end = (int32_t)xn_cpu_min(o + WORD_CHANNELS, c->out_channels);
         if (words)
             memset(words, 0, (size_t)c->out_width * sizeof *words);
-        for (int32_t filter = o; filter < end; filter++)
-            emit_filter(u, filter, y, words);
+        const float *v = values_at(u, o, end, y, &pitch);
+        xn_cpu_place place = xn_cpu_place_of(c, u->image, o, pixel);
+        place.words = words;
+        place.bit = 1;
+        xn_cpu_finish(&u->j->run->epilogue, o, end - o, v, pitch, c->out_width, &place);
         if (words)
             xn_cpu_bits_write(
                 u->step->bits_layout, c->out_channels, o / WORD_CHANNELS, words, 0, c->out_width,
@@ -346,6 +414,7 @@ static void run_band(void *context, int64_t unit, int thread) {
                    .state = plan->state,
                    .image = &j->images[unit / j->bands],
                    .slice = xn_cpu_slice(plan, thread),
+                   .row_class = -1,
                    .first_row = step->pool ? (int32_t)xn_cpu_max(0, 2 * first - 1) : first};
     const int32_t last_row = step->pool ? (int32_t)xn_cpu_min(2 * end, step->stem_height) : end;
     lay_out(&u, last_row);

@@ -13,9 +13,11 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 
 XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,fma,amx-tile,amx-int8" XN_TARGET_WIDE)
 
+#include "lanes_avx512.h"
+
 #define STEM_KERNELS xn_cpu_stem_amx
 #define TERM_NS 0.0005
-#define VECTOR_BYTES 64
+#define ROUNDS_ONCE
 #define PACKING XN_CPU_STEM_BYTES
 #define PRODUCTS "stem_tiles.h"
 #include "stem_body.h"

@@ -4,7 +4,7 @@
 enum { TILE_FILTERS = 2, TILE_VECTORS = 2, MOST_PLANES = 3 };
 
 INLINE void multiply_tile(const xn_cpu_stem_product *p, int32_t filter, int32_t column,
-                          const int vectors, const int planes, float *sums) {
+                          const int vectors, const int planes, float *values) {
     const int32_t pitch = xn_cpu_stem_pitch(p->count);
     const int32_t *weights = (const int32_t *)p->weights + (int64_t)filter * pitch;
     const uint32_t *words = p->words + column;
@@ -28,25 +28,26 @@ INLINE void multiply_tile(const xn_cpu_stem_product *p, int32_t filter, int32_t 
         for (int n = 0; n < vectors; n++) {
             const vector_i32 low =
                 (vector_i32)acc[f][1][n] * 128 + (vector_i32)acc[f][0][n]; /* within 31 bits */
-            float *to = sums + (int64_t)(filter + f) * p->columns + column + n * LANES;
-            *(loose_f32 *)to = planes == 2 ? __builtin_convertvector(low, vector_f32)
-                                           : joined((vector_i32)acc[f][2][n], low);
+            store_values(p, filter + f, column + n * LANES,
+                         planes == 2 ? __builtin_convertvector(low, vector_f32)
+                                     : joined((vector_i32)acc[f][2][n], low),
+                         values);
         }
 }
 
-INLINE void multiply_all(const xn_cpu_stem_product *p, const int planes, float *sums) {
+INLINE void multiply_all(const xn_cpu_stem_product *p, const int planes, float *values) {
     for (int32_t f = 0; f < p->filters; f += TILE_FILTERS) {
         int32_t x = 0;
         for (; x + TILE_VECTORS * LANES <= p->columns; x += TILE_VECTORS * LANES)
-            multiply_tile(p, f, x, TILE_VECTORS, planes, sums);
+            multiply_tile(p, f, x, TILE_VECTORS, planes, values);
         if (x < p->columns)
-            multiply_tile(p, f, x, 1, planes, sums);
+            multiply_tile(p, f, x, 1, planes, values);
     }
 }
 
-static void multiply(const xn_cpu_stem_product *p, float *sums) {
+static void multiply(const xn_cpu_stem_product *p, float *values) {
     if (p->planes == 2)
-        multiply_all(p, 2, sums);
+        multiply_all(p, 2, values);
     else
-        multiply_all(p, 3, sums);
+        multiply_all(p, 3, values);
 }

@@ -14,7 +14,7 @@ INLINE vector_i32 pair_of(const int32_t *at) {
 }
 
 INLINE void multiply_tile(const xn_cpu_stem_product *p, int32_t filter, int32_t column,
-                          const int vectors, const int parts, float *sums) {
+                          const int vectors, const int parts, float *values) {
     const int64_t row = (int64_t)xn_cpu_stem_pitch(p->count) * 2 * parts;
     const int32_t *weights = (const int32_t *)p->weights + filter * row;
     const uint32_t *words = p->words + column;
@@ -46,27 +46,27 @@ INLINE void multiply_tile(const xn_cpu_stem_product *p, int32_t filter, int32_t 
     for (int f = 0; f < TILE_FILTERS; f++)
         for (int n = 0; n < vectors; n++) {
             const vector_i32 first = acc[f][0][n], second = acc[f][1][n];
-            float *to = sums + (int64_t)(filter + f) * p->columns + column + n * LANES;
             /* XN_CPU_STEM_LOW is 8 times XN_CPU_STEM_HALF. */
-            *(loose_f32 *)to = parts == 1
-                                   ? __builtin_convertvector(first, vector_f32)
-                                   : joined(second >> 3, (second & 7) * XN_CPU_STEM_HALF + first);
+            store_values(p, filter + f, column + n * LANES,
+                         parts == 1 ? __builtin_convertvector(first, vector_f32)
+                                    : joined(second >> 3, (second & 7) * XN_CPU_STEM_HALF + first),
+                         values);
         }
 }
 
-INLINE void multiply_all(const xn_cpu_stem_product *p, const int parts, float *sums) {
+INLINE void multiply_all(const xn_cpu_stem_product *p, const int parts, float *values) {
     for (int32_t f = 0; f < p->filters; f += TILE_FILTERS) {
         int32_t x = 0;
         for (; x + TILE_VECTORS * LANES <= p->columns; x += TILE_VECTORS * LANES)
-            multiply_tile(p, f, x, TILE_VECTORS, parts, sums);
+            multiply_tile(p, f, x, TILE_VECTORS, parts, values);
         for (; x < p->columns; x += LANES)
-            multiply_tile(p, f, x, 1, parts, sums);
+            multiply_tile(p, f, x, 1, parts, values);
     }
 }
 
-static void multiply(const xn_cpu_stem_product *p, float *sums) {
+static void multiply(const xn_cpu_stem_product *p, float *values) {
     if (p->planes == 2)
-        multiply_all(p, 1, sums);
+        multiply_all(p, 1, values);
     else
-        multiply_all(p, 2, sums);
+        multiply_all(p, 2, values);
 }

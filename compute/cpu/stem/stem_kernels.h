@@ -3,7 +3,8 @@
  *
  *   words    the bytes under each output, 4 terms a word: [count][columns]
  *   weights  in one of two packings
- *   sums     fp32 of the exact sum of m * u, rounded once: [filters][columns] */
+ *   values   fp32 of the exact sum of m * u, times scale, plus border, rounded once each:
+ *            [filters][columns] */
 #ifndef XN_CPU_STEM_KERNELS_H
 #define XN_CPU_STEM_KERNELS_H
 
@@ -32,18 +33,17 @@ typedef struct xn_cpu_stem_product {
     const void *weights;
     int32_t count, columns, filters; /* count as it is, the others in whole units */
     int32_t planes;                  /* of xn_planes.h: 2 or 3 */
+    const float *scale, *border;     /* [filters], [filters][columns] */
 } xn_cpu_stem_product;
 
 typedef struct xn_cpu_stem_kernels {
     double term_ns; /* of a product by one plane (stem.c, cost_ns) */
     xn_cpu_stem_packing packing;
-    void (*multiply)(const xn_cpu_stem_product *product, float *sums);
-    /* v = v * scale + border, rounded once. */
-    void (*values)(float scale, float border, int32_t n, float *v);
+    void (*multiply)(const xn_cpu_stem_product *product, float *values);
     /* The largest of windows of 3 rows, of which some may be the same, by 3 columns, 2 apart, from
-     * one before the first on. most: room for width + 2. */
-    void (*pool)(const float *const rows[3], int32_t width, int32_t out_width, float *most,
-                 float *v);
+     * one before the first on, which is as the first. NaN counts less than anything else. It writes
+     * and reads to a whole unit. */
+    void (*pool)(const float *const rows[3], int32_t out_width, float *largest);
 } xn_cpu_stem_kernels;
 
 /* Words of a row of weights: a filter's, in whole units. */

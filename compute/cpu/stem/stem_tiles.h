@@ -45,7 +45,7 @@ INLINE void multiply_tile(const xn_cpu_stem_product *p, const int8_t *weights, i
         _tile_stored(2, acc + 2 * SIDE * SIDE, LOADED_BYTES);
 }
 
-INLINE void multiply_all(const xn_cpu_stem_product *p, const int planes, float *sums) {
+INLINE void multiply_all(const xn_cpu_stem_product *p, const int planes, float *values) {
     const int64_t row = (int64_t)xn_cpu_stem_pitch(p->count) * 4;
     _Alignas(64) int32_t acc[MOST_PLANES][SIDE][SIDE];
     for (int32_t x = 0; x < p->columns; x += SIDE)
@@ -54,18 +54,19 @@ INLINE void multiply_all(const xn_cpu_stem_product *p, const int planes, float *
             for (int n = 0; n < SIDE; n++) {
                 const vector_i32 low =
                     *(const vector_i32 *)acc[1][n] * 128 + *(const vector_i32 *)acc[0][n];
-                *(loose_f32 *)(sums + (int64_t)(f + n) * p->columns + x) =
-                    planes == 2 ? __builtin_convertvector(low, vector_f32)
-                                : joined(*(const vector_i32 *)acc[2][n], low);
+                store_values(p, f + n, x,
+                             planes == 2 ? __builtin_convertvector(low, vector_f32)
+                                         : joined(*(const vector_i32 *)acc[2][n], low),
+                             values);
             }
         }
 }
 
-static void multiply(const xn_cpu_stem_product *p, float *sums) {
+static void multiply(const xn_cpu_stem_product *p, float *values) {
     configure();
     if (p->planes == 2)
-        multiply_all(p, 2, sums);
+        multiply_all(p, 2, values);
     else
-        multiply_all(p, 3, sums);
+        multiply_all(p, 3, values);
     _tile_release();
 }

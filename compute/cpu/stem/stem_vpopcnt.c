@@ -13,9 +13,11 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 
 XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma" XN_TARGET_WIDE)
 
+#include "lanes_avx512.h"
+
 #define STEM_KERNELS xn_cpu_stem_vpopcnt
 #define TERM_NS 0.003
-#define VECTOR_BYTES 64
+#define ROUNDS_ONCE
 #define PACKING XN_CPU_STEM_BYTES
 #define PRODUCTS "stem_bytes.h"
 #include "stem_body.h"
