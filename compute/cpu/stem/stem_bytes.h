@@ -3,6 +3,9 @@
  * filters and three planes there are 24 sums, which gcc 12 also stores in every step. */
 enum { TILE_FILTERS = 2, TILE_VECTORS = 2, MOST_PLANES = 3 };
 
+/* Written out: of the intrinsic gcc 12 copies each sum to another register and back. */
+#define ADD_PRODUCTS(sum, bytes, w) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(w))
+
 INLINE void multiply_tile(const xn_cpu_stem_product *p, int32_t filter, int32_t column,
                           const int vectors, const int planes, float *values) {
     const int32_t pitch = xn_cpu_stem_pitch(p->count);
@@ -21,7 +24,7 @@ INLINE void multiply_tile(const xn_cpu_stem_product *p, int32_t filter, int32_t 
             const __m512i w = _mm512_set1_epi32(weights[((int64_t)plane * p->filters + f) * pitch]);
             UNROLLED
             for (int n = 0; n < vectors; n++)
-                acc[f][plane][n] = _mm512_dpbusd_epi32(acc[f][plane][n], bytes[n], w);
+                ADD_PRODUCTS(acc[f][plane][n], bytes[n], w);
         }
     }
     for (int f = 0; f < TILE_FILTERS; f++)
