@@ -85,7 +85,8 @@ static void lay_out(const xn_step *step, int64_t reach, xn_cpu_ops_state *state,
         slice->failed = true;
     state->offset[XN_CPU_OPS_IN_WORDS] = xn_cpu_take(slice, bits ? in : 0, sizeof(uint32_t));
     state->offset[XN_CPU_OPS_PIXELS] = xn_cpu_take(slice, pixels, sizeof(float));
-    state->offset[XN_CPU_OPS_FLOATS] = xn_cpu_take(slice, in_place ? 0 : in, sizeof(float));
+    state->offset[XN_CPU_OPS_FLOATS] =
+        xn_cpu_take(slice, in_place ? 0 : in, (state->by_planes ? block : 1) * sizeof(float));
     state->offset[XN_CPU_OPS_ACC] =
         xn_cpu_take(slice, out, (softmax ? channels : 1) * sizeof(float));
     state->offset[XN_CPU_OPS_VALUES] = xn_cpu_take(slice, out, sizeof(float));
@@ -111,7 +112,7 @@ static xn_status create(xn_plan *plan, xn_error *error) {
     if (state->columns)
         xn_cpu_ops_count_columns(step, state->columns);
     if (is_pool(step))
-        xn_cpu_ops_find_inner(&step->conv, &state->inner_first, &state->inner_last);
+        xn_cpu_ops_find_inner(step, state);
     state->conv = step->conv;
     state->conv.groups = 1;
     state->conv.group_channels = state->conv.channels;

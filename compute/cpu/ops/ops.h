@@ -38,6 +38,7 @@ typedef struct xn_cpu_ops_state {
     xn_conv conv;                    /* the step's, of one group */
     double *columns;                 /* avg_pool: [OW], owned: 1 / the columns that a sum is of */
     int32_t inner_first, inner_last; /* outputs of a row of a pool, see ops_pool.c */
+    bool by_4, by_planes;            /* avg_pool: the usual ones, the same */
     int32_t chunk;                   /* most output pixels of a unit; of a pool whole rows */
     size_t offset[XN_CPU_OPS_ARRAYS];
 } xn_cpu_ops_state;
@@ -82,6 +83,8 @@ void xn_cpu_ops_emit(const xn_cpu_ops_unit *unit, int32_t c, const float *acc);
 /* Makes the unit's pixels ready, and one channel of them after another. */
 void xn_cpu_ops_open(const xn_cpu_ops_unit *unit);
 const float *xn_cpu_ops_channel(const xn_cpu_ops_unit *unit, int32_t c);
+/* Several, where the unit's pixels are all of them: one after another. */
+const float *xn_cpu_ops_channels(const xn_cpu_ops_unit *unit, int32_t c, int32_t count);
 
 /* ---- ops_pool.c, ops_map.c: a unit ---- */
 
@@ -93,7 +96,7 @@ void xn_cpu_ops_softmax(xn_cpu_ops_unit *unit);
 void xn_cpu_ops_rows_under(const xn_conv *conv, int32_t y, int32_t rows, int32_t *first,
                            int32_t *last);
 /* Of the state: */
-void xn_cpu_ops_find_inner(const xn_conv *conv, int32_t *first, int32_t *last);
+void xn_cpu_ops_find_inner(const xn_step *step, xn_cpu_ops_state *state);
 void xn_cpu_ops_count_columns(const xn_step *step, double *columns);
 
 #endif

@@ -138,6 +138,53 @@ static void means(const double *restrict from, double row, const double *restric
         out[x] = (float)(from[x] * (row * columns[x]));
 }
 
+INLINE void means_of_some(const float *restrict a, const float *restrict b, const int32_t n,
+                          double scale, float *restrict out) {
+    for (int32_t x = 0; x < n; x++) {
+        const double first = 0.0 + (double)a[2 * x] + (double)a[2 * x + 1]; /* not -0 */
+        out[x] = (float)((first + (double)b[2 * x] + (double)b[2 * x + 1]) * scale);
+    }
+}
+
+/* Rows are short: the last of each are made with some before them, which are made again. */
+INLINE void means_of_row(const float *a, const float *b, int32_t n, const int32_t some,
+                         double scale, float *out) {
+    for (int32_t x = 0; x < n; x += some) {
+        const int32_t at = x + some <= n ? x : n - some;
+        means_of_some(a + 2 * at, b + 2 * at, some, scale, out + at);
+    }
+}
+
+static void means_of_4(const float *src, int64_t width, int32_t rows, int32_t n, double scale,
+                       float *out) {
+    for (int32_t y = 0; y < rows; y++, src += 2 * width, out += n)
+        if (n >= 16)
+            means_of_row(src, src + width, n, 16, scale, out);
+        else if (n >= 4)
+            means_of_row(src, src + width, n, 4, scale, out);
+        else
+            means_of_row(src, src + width, n, 1, scale, out);
+}
+
+/* Several planes at a time: an addition waits for the one before it. */
+INLINE void means_of_some_planes(const float *src, const int planes, int32_t n, double scale,
+                                 float *out) {
+    double sums[8] = {0};
+    for (int32_t x = 0; x < n; x++)
+        for (int p = 0; p < planes; p++)
+            sums[p] += (double)src[(int64_t)p * n + x];
+    for (int p = 0; p < planes; p++)
+        out[p] = (float)(sums[p] * scale);
+}
+
+static void means_of_planes(const float *src, int32_t planes, int32_t n, double scale, float *out) {
+    int32_t p = 0;
+    for (; p + 8 <= planes; p += 8)
+        means_of_some_planes(src + (int64_t)p * n, 8, n, scale, out + p);
+    for (; p < planes; p++)
+        means_of_some_planes(src + (int64_t)p * n, 1, n, scale, out + p);
+}
+
 INLINE void join_by(const uint32_t *restrict src, const int32_t step, int32_t n, const bool all,
                     uint32_t *restrict acc) {
     for (int32_t x = 0; x < n; x++)
@@ -290,6 +337,8 @@ const xn_cpu_ops_kernels OPS_KERNELS = {
     .sums = sums,
     .sum_of = sum_of,
     .means = means,
+    .means_of_4 = means_of_4,
+    .means_of_planes = means_of_planes,
     .join = join,
     .element =
         {[XN_STEP_MUL] = multiply, [XN_STEP_SIGMOID] = sigmoid, [XN_STEP_QUANTIZE] = quantize},

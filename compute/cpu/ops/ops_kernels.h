@@ -31,6 +31,12 @@ typedef struct xn_cpu_ops_kernels {
     double (*sum_of)(const float *src, int32_t step, int32_t n, double acc);
     /* out[x] = sums[x] * (row * columns[x]), rounded to fp32. */
     void (*means)(const double *sums, double row, const double *columns, int32_t n, float *out);
+    /* Means of windows of 2 by 2, 2 apart: out[y * n + x] of rows 2 * y and 2 * y + 1 of src, which
+     * are `width` apart. The sum is in the order of `sums`; times scale. */
+    void (*means_of_4)(const float *src, int64_t width, int32_t rows, int32_t n, double scale,
+                       float *out);
+    /* Of `planes` planes of src, one after another, the mean of all n: the sum in their order. */
+    void (*means_of_planes)(const float *src, int32_t planes, int32_t n, double scale, float *out);
     /* acc[x] |= src[x * step]; all: &=. */
     void (*join)(const uint32_t *src, int32_t step, int32_t n, bool all, uint32_t *acc);
 

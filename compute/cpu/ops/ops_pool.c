@@ -33,7 +33,7 @@ void xn_cpu_ops_count_columns(const xn_step *step, double *columns) {
 }
 
 /* Outputs [*first, *last) of a row have all taps inside. None where they are few. */
-void xn_cpu_ops_find_inner(const xn_conv *conv, int32_t *first, int32_t *last) {
+static void find_inner(const xn_conv *conv, int32_t *first, int32_t *last) {
     const int64_t left = -(int64_t)conv->pad_left;
     int32_t none;
     xn_cpu_valid_outputs(left, conv->stride_w, conv->width, conv->out_width, first, &none);
@@ -41,6 +41,24 @@ void xn_cpu_ops_find_inner(const xn_conv *conv, int32_t *first, int32_t *last) {
                          conv->width, conv->out_width, &none, last);
     if (*last - *first <= FEW_OUTPUTS)
         *first = *last = 0;
+}
+
+static bool is_square(const xn_conv *conv, int32_t side, int32_t stride) {
+    return conv->kernel_h == side && conv->kernel_w == side && conv->stride_h == stride &&
+           conv->stride_w == stride && conv->dilation_h == 1 && conv->dilation_w == 1;
+}
+
+/* Pools of 2 by 2, and of whole planes, of which nothing lies outside. */
+void xn_cpu_ops_find_inner(const xn_step *step, xn_cpu_ops_state *state) {
+    const xn_conv *conv = &step->conv;
+    const bool mean = step->kind == XN_STEP_AVG_POOL && !conv->pad_top && !conv->pad_left;
+    find_inner(conv, &state->inner_first, &state->inner_last);
+    state->by_4 = mean && is_square(conv, 2, 2) && 2 * (int64_t)conv->out_height <= conv->height &&
+                  2 * (int64_t)conv->out_width <= conv->width;
+    state->by_planes = mean && conv->input_datatype != XN_BITS && conv->out_height == 1 &&
+                       conv->out_width == 1 && conv->kernel_h == conv->height &&
+                       conv->kernel_w == conv->width && conv->dilation_h == 1 &&
+                       conv->dilation_w == 1;
 }
 
 /* The kernel rows of an output row that are inside, and the input row of the first. */
@@ -202,13 +220,26 @@ static void pool_channel(const xn_cpu_ops_unit *u, int32_t c, int32_t y, int32_t
     const xn_conv *conv = u->j->conv;
     const float *from = xn_cpu_ops_channel(u, c);
     float *acc = xn_cpu_ops_own(u, XN_CPU_OPS_ACC), *to = acc;
-    for (int32_t r = 0; r < rows; r++, to += conv->out_width) {
+    if (u->j->state->by_4)
+        u->j->kernels->means_of_4(from, conv->width, rows, conv->out_width,
+                                  0.5 * u->j->state->columns[0], acc);
+    for (int32_t r = 0; !u->j->state->by_4 && r < rows; r++, to += conv->out_width) {
         if (u->j->step->kind == XN_STEP_AVG_POOL)
             means(u, from, y + r, to);
         else
             extremes(u, from, y + r, takes_least(u, c), to);
     }
     xn_cpu_ops_emit(u, c, acc);
+}
+
+static void pool_planes(const xn_cpu_ops_unit *u) {
+    const xn_cpu_ops_state *state = u->j->state;
+    const int32_t count = u->last - u->first;
+    float means[XN_CPU_OPS_BLOCK];
+    u->j->kernels->means_of_planes(xn_cpu_ops_channels(u, u->first, count), count, u->n,
+                                   1.0 / u->j->conv->kernel_h * state->columns[0], means);
+    for (int32_t c = 0; c < count; c++)
+        xn_cpu_ops_emit(u, u->first + c, means + c);
 }
 
 void xn_cpu_ops_pool(xn_cpu_ops_unit *u) {
@@ -222,6 +253,8 @@ void xn_cpu_ops_pool(xn_cpu_ops_unit *u) {
     xn_cpu_ops_begin(u);
     if (is_joined(u->j->step))
         join_block(u, y, rows);
+    else if (u->j->state->by_planes)
+        pool_planes(u);
     else
         for (int32_t c = u->first; c < u->last; c++)
             pool_channel(u, c, y, rows);

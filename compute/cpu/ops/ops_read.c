@@ -45,6 +45,10 @@ void xn_cpu_ops_open(const xn_cpu_ops_unit *u) {
 }
 
 const float *xn_cpu_ops_channel(const xn_cpu_ops_unit *u, int32_t c) {
+    return xn_cpu_ops_channels(u, c, 1);
+}
+
+const float *xn_cpu_ops_channels(const xn_cpu_ops_unit *u, int32_t c, int32_t count) {
     const xn_conv *conv = u->j->conv;
     float *to = xn_cpu_ops_own(u, XN_CPU_OPS_FLOATS);
     if (conv->input_datatype == XN_BITS) {
@@ -62,6 +66,6 @@ const float *xn_cpu_ops_channel(const xn_cpu_ops_unit *u, int32_t c) {
         u->image->input + ((size_t)c * plane + (size_t)u->pixel) * element_bytes(conv);
     if (conv->input_datatype == XN_FP32)
         return (const float *)(const void *)from;
-    to_fp32(u, from, u->n, to);
+    to_fp32(u, from, u->n * count, to);
     return to;
 }
