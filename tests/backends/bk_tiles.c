@@ -305,7 +305,7 @@ void bk_each_real_panel(bk_visit visit, void *context) {
             real_variants(&at, c);
             real_variants(&at, c);
         }
-    /* cpu/dense.c: one output pixel; blocks of 48 filters, up to 8 images at a time, 32 a unit */
+    /* cpu/real.c, one output pixel: a tail of up to 4 images, whose lanes are filters, or panels */
     for (size_t i = 0; i < COUNT(terms); i++)
         for (size_t n = 0; n < COUNT(rows); n++) {
             bk_case c = same((int64_t)(n * n) % 41 + 1, terms[i][0], terms[i][1], terms[i][1],

@@ -7,8 +7,8 @@
 /* One line a path. */
 #define WAYS(set, name)                                                                            \
     {"lookup/" name, &xn_cpu_lookup, &set}, {"bitgemm/" name, &xn_cpu_bitgemm, &set},              \
-        {"real/" name, &xn_cpu_real, &set}, {"direct/" name, &xn_cpu_direct, &set}, {              \
-        "dense/" name, &xn_cpu_dense, &set                                                         \
+        {"real/" name, &xn_cpu_real, &set}, {                                                      \
+        "direct/" name, &xn_cpu_direct, &set                                                       \
     }
 static const xn_cpu_way ways[] = {
 #if defined(__x86_64__)

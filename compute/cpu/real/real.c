@@ -517,9 +517,9 @@ static void count_panels(job *j) {
         j->tail = 0;
     } else {
         j->tail = xn_cpu_real_tail(j->outputs, lanes);
-        j->vectors = xn_cpu_div_up(j->outputs - j->tail, lanes);
+        j->vectors = (j->outputs - j->tail + lanes - 1) / lanes;
     }
-    j->panels = xn_cpu_div_up(j->vectors, j->kernels->most) + (j->tail > 0);
+    j->panels = (j->vectors + j->kernels->most - 1) / j->kernels->most + (j->tail > 0);
 }
 
 static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_t count) {

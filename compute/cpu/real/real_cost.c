@@ -17,7 +17,8 @@ static int64_t tiles_of(const xn_conv *conv) {
 
 int32_t xn_cpu_real_tail(int64_t outputs, int32_t lanes) {
     const int32_t left = (int32_t)(outputs % lanes);
-    return outputs > lanes && left <= XN_CPU_REAL_TAIL && 2 * left <= lanes ? left : 0;
+    const bool few = left <= XN_CPU_REAL_TAIL && 2 * left <= lanes;
+    return few && (outputs > lanes || outputs == left) ? left : 0;
 }
 
 /* Vectors of an image: of all its outputs, or of each row's. A pixel of a tail takes about an
@@ -27,7 +28,7 @@ static double vectors_of(const xn_conv *conv, int lanes, bool by_rows) {
     const int32_t tail = xn_cpu_real_tail(outputs, lanes);
     if (by_rows)
         return (double)conv->out_height * (double)xn_cpu_div_up(conv->out_width, lanes);
-    return (double)xn_cpu_div_up(outputs - tail, lanes) + tail / 8.0;
+    return ceil((double)(outputs - tail) / lanes) + tail / 8.0;
 }
 
 static double cost_of(const xn_conv *conv, const xn_cpu_real_kernels *real,
