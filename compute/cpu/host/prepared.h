@@ -11,9 +11,9 @@
 /* Where forms are kept: a family's number, plus the variant. */
 enum {
     XN_CPU_FORM_FEW,
-    XN_CPU_FORM_MANY,                         /* 3 variants: xn_cpu_bitgemm_layout */
-    XN_CPU_FORM_REAL = XN_CPU_FORM_MANY + 3,  /* 2 variants: as they are, as signs */
-    XN_CPU_FORM_STEM = XN_CPU_FORM_REAL + 2,  /* 2 variants: xn_cpu_stem_packing */
+    XN_CPU_FORM_MANY,                        /* 3 variants: xn_cpu_bitgemm_layout */
+    XN_CPU_FORM_REAL = XN_CPU_FORM_MANY + 3, /* 2 variants: as they are, as signs */
+    XN_CPU_FORM_STEM = XN_CPU_FORM_REAL + 2, /* 2 variants: xn_cpu_stem_packing */
     XN_CPU_FORM_THRESHOLDS = XN_CPU_FORM_STEM + 2,
     XN_CPU_FORM_SLOTS = XN_CPU_FORM_THRESHOLDS + 12
 };

@@ -56,7 +56,7 @@ static xn_status create(xn_plan *plan, xn_error *error) {
     state->offsets[XN_CPU_REAL_PANEL] = xn_cpu_take(&slice, panel, sizeof(float));
     state->offsets[XN_CPU_REAL_SUMS] = xn_cpu_take(&slice, sums, sizeof(float));
     state->offsets[XN_CPU_REAL_REST] = xn_cpu_take(&slice, sums, sizeof(float));
-    state->offsets[XN_CPU_REAL_VALUES] = xn_cpu_take(&slice, tile, sizeof(float));
+    state->offsets[XN_CPU_REAL_VALUES] = xn_cpu_take(&slice, XN_CPU_REAL_LANES, sizeof(float));
     state->offsets[XN_CPU_REAL_WORDS] = xn_cpu_take(&slice, XN_CPU_REAL_LANES, sizeof(uint32_t));
     state->bytes = conv->epilogue.bits && writes_bits(&plan->step);
     return xn_cpu_set_scratch(plan, &shared, &slice, error);
@@ -236,112 +236,75 @@ static tile tile_of(const unit *u, int32_t number) {
                   (int32_t)xn_cpu_min((int64_t)base + XN_CPU_REAL_FILTERS, u->last)};
 }
 
-static bool is_plain(const unit *u) {
-    return xn_cpu_is_plain(&u->j->source.conv->epilogue);
+/* Whether the last part of the terms makes outputs of its sums: where all lanes are outputs, which
+ * are values and stay in the caches. */
+static bool makes_values(const unit *u) {
+    return u->whole && !u->j->stream && xn_cpu_is_plain(&u->j->source.conv->epilogue);
 }
 
-/* Where a tile's values go as they are computed: where all lanes are outputs that stay in the
- * caches to their place, else to be written from there. */
+/* To their place. */
 static xn_cpu_values values_of(const unit *u, const tile *t) {
     const xn_cpu_epilogue *epilogue = &u->j->source.run->epilogue;
     const xn_conv *conv = u->j->source.conv;
-    const bool there = is_plain(u);
     return (xn_cpu_values){.factor = epilogue->factor + t->first,
                            .bias = epilogue->bias + t->first,
-                           .to = there ? values_at(u, u->pieces, t->first)
-                                       : slice_floats(u, XN_CPU_REAL_VALUES),
-                           .pitch = there ? (int64_t)conv->out_height * conv->out_width : u->pitch,
+                           .to = values_at(u, u->pieces, t->first),
+                           .pitch = (int64_t)conv->out_height * conv->out_width,
                            .first = t->first - t->base,
                            .count = t->last - t->first};
 }
 
-static const float *sums_of(const unit *u, const tile *t) {
-    return slice_floats(u, XN_CPU_REAL_SUMS) +
-           ((int64_t)t->number * XN_CPU_REAL_FILTERS + t->first - t->base) * u->pitch;
-}
-
-/* Values of plain outputs, from sums. */
-static bool write_plain(const unit *u, const tile *t) {
-    const xn_cpu_source *source = &u->j->source;
-    const xn_conv *conv = source->conv;
-    const float *factor = source->run->epilogue.factor + t->first;
-    const float *bias = source->run->epilogue.bias + t->first;
-    bool finite = true;
-    for (int32_t p = 0; p < u->piece_count;) {
-        const piece *at = &u->pieces[p];
-        const int32_t count = count_together(u, &p);
-        finite &= u->j->kernels->finish(sums_of(u, t) + at->to, u->pitch, t->last - t->first, count,
-                                        factor, bias, values_at(u, at, t->first),
-                                        (int64_t)conv->out_height * conv->out_width, u->j->stream);
-    }
-    return finite;
-}
-
-/* The same, of others. */
-static bool make_values(const unit *u, const tile *t) {
+/* Sums of filter o of the pieces [p, end), of one image, one value not finite, and all after it. */
+static void write_again(const unit *u, int32_t o, int32_t p, int32_t end, int32_t count,
+                        const float *sums, const xn_cpu_place *place) {
     const xn_cpu_epilogue *epilogue = &u->j->source.run->epilogue;
     float *v = slice_floats(u, XN_CPU_REAL_VALUES);
-    bool finite = true;
-    for (int32_t p = 0; p < u->piece_count;) {
-        const piece *at = &u->pieces[p];
-        const int32_t count = count_together(u, &p);
-        finite &= u->j->kernels->finish(sums_of(u, t) + at->to, u->pitch, t->last - t->first, count,
-                                        epilogue->factor + t->first, epilogue->bias + t->first,
-                                        v + at->to, u->pitch, false);
-    }
-    return finite;
+    const int32_t first = u->pieces[p].to;
+    xn_cpu_make_values(epilogue, o, XN_CPU_SUMS, sums, NULL, count, v);
+    for (; p < end; p++)
+        make_again(u, &u->pieces[p], o, v + (u->pieces[p].to - first));
+    xn_cpu_finish(epilogue, o, 1, v, 0, count, place);
 }
 
-/* From values v, rows of pitch, of the pieces of an image from `at` on. */
-static void write_image(const unit *u, const piece *at, int32_t count, const tile *t) {
+/* From sums of the pieces [p, end), of one image. */
+static void write_image(const unit *u, int32_t p, int32_t end, int32_t count, const tile *t) {
     const xn_cpu_source *source = &u->j->source;
     const xn_step *step = &source->run->plan->step;
+    const piece *at = &u->pieces[p];
     const xn_cpu_image *image = &source->images[at->slot];
     const size_t pixel = (size_t)at->y * (size_t)source->conv->out_width + (size_t)at->x;
-    const float *v = slice_floats(u, XN_CPU_REAL_VALUES);
+    const float *sums = slice_floats(u, XN_CPU_REAL_SUMS) + at->to +
+                        ((int64_t)t->number * XN_CPU_REAL_FILTERS + t->first - t->base) * u->pitch;
     uint32_t *words = (uint32_t *)(void *)slice_floats(u, XN_CPU_REAL_WORDS);
-    const bool bytes = source->state->bytes;
-    const int32_t channels = source->conv->out_channels;
-    memset(words, 0, (size_t)count * sizeof *words);
+    const int32_t channels = source->conv->out_channels, rows = t->last - t->first;
     xn_cpu_place place = xn_cpu_place_of(source->conv, image, t->first, pixel);
-    if (bytes) {
-        place.words = words;
-        place.bit = 1;
-    }
-    xn_cpu_finish(&source->run->epilogue, t->first, t->last - t->first, v + at->to,
-                  (size_t)u->pitch, count, &place);
-    if (bytes)
+    place.past_caches = u->j->stream && (uintptr_t)place.real % XN_CPU_LINE == 0 &&
+                        place.pitch * sizeof(float) % XN_CPU_LINE == 0;
+    place.words = source->state->bytes ? words : NULL;
+    place.bit = 1;
+    memset(words, 0, (size_t)count * sizeof *words);
+    if (!xn_cpu_finish_acc(&source->run->epilogue, t->first, rows, XN_CPU_SUMS, sums,
+                           (size_t)u->pitch, NULL, count, &place))
+        for (int32_t o = t->first; o < t->last; o++, sums += u->pitch) {
+            xn_cpu_place row = xn_cpu_place_of(source->conv, image, o, pixel);
+            row.words = place.words;
+            row.bit = 1u << (o - t->first);
+            write_again(u, o, p, end, count, sums, &row);
+        }
+    if (source->state->bytes)
         xn_cpu_bits_write_bytes(
             step->bits_layout, channels, t->first / XN_CPU_REAL_FILTERS, words, count,
             image->bits + pixel * xn_cpu_bits_pitch(step->bits_layout, channels));
 }
 
-/* What is not finite again, in double. */
-static void make_all_again(const unit *u, const tile *t) {
-    float *v = slice_floats(u, XN_CPU_REAL_VALUES);
-    for (int32_t o = t->first; o < t->last; o++)
-        for (int32_t p = 0; p < u->piece_count; p++) {
-            const piece *at = &u->pieces[p];
-            make_again(u, at, o,
-                       is_plain(u) ? values_at(u, at, o)
-                                   : v + (int64_t)(o - t->first) * u->pitch + at->to);
-        }
-}
-
-/* Whether the last part of the terms makes values of its sums. */
-static bool makes_values(const unit *u) {
-    return u->whole && !(u->j->stream && is_plain(u));
-}
-
-/* A tile whose sums are complete; or its values, `finite` or not, have been made of them. */
+/* A tile whose sums are complete; or its outputs, `finite` or not, have been made of them. */
 static void write_tile(const unit *u, const tile *t, bool finite) {
-    if (!makes_values(u))
-        finite = is_plain(u) ? write_plain(u, t) : make_values(u, t);
-    if (!finite)
-        make_all_again(u, t);
-    for (int32_t p = 0; !is_plain(u) && p < u->piece_count;) {
-        const piece *at = &u->pieces[p];
-        write_image(u, at, count_together(u, &p), t);
+    for (int32_t o = t->first; makes_values(u) && !finite && o < t->last; o++)
+        for (int32_t p = 0; p < u->piece_count; p++)
+            make_again(u, &u->pieces[p], o, values_at(u, &u->pieces[p], o));
+    for (int32_t p = 0, end = 0; !makes_values(u) && p < u->piece_count; p = end) {
+        const int32_t count = count_together(u, &end);
+        write_image(u, p, end, count, t);
     }
 }
 
@@ -370,11 +333,14 @@ static void do_part(const unit *u, const xn_cpu_pixels *pixels, int32_t number, 
     const job *j = u->j;
     const tile t = tile_of(u, number);
     const int64_t at = (int64_t)number * XN_CPU_REAL_FILTERS * u->pitch;
-    const xn_cpu_values values = values_of(u, &t);
-    const bool finite = j->kernels->multiply(pixels, p->terms, weights_of(u, number, p), p->number,
-                                             slice_floats(u, XN_CPU_REAL_SUMS) + at,
-                                             slice_floats(u, XN_CPU_REAL_REST) + at,
-                                             p->last && makes_values(u) ? &values : NULL);
+    xn_cpu_values values;
+    const bool made = p->last && makes_values(u);
+    if (made)
+        values = values_of(u, &t);
+    const bool finite =
+        j->kernels->multiply(pixels, p->terms, weights_of(u, number, p), p->number,
+                             slice_floats(u, XN_CPU_REAL_SUMS) + at,
+                             slice_floats(u, XN_CPU_REAL_REST) + at, made ? &values : NULL);
     if (p->last)
         write_tile(u, &t, finite);
 }

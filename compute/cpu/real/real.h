@@ -18,7 +18,7 @@ enum {
     XN_CPU_REAL_PANEL,  /* float [XN_CPU_REAL_TAPS][XN_CPU_REAL_LANES] */
     XN_CPU_REAL_SUMS,   /* float [tiles][XN_CPU_REAL_FILTERS][XN_CPU_REAL_LANES] */
     XN_CPU_REAL_REST,   /* the same */
-    XN_CPU_REAL_VALUES, /* float [XN_CPU_REAL_FILTERS][XN_CPU_REAL_LANES] */
+    XN_CPU_REAL_VALUES, /* float [XN_CPU_REAL_LANES] */
     XN_CPU_REAL_WORDS,  /* uint32 [XN_CPU_REAL_LANES]: a tile's signs */
     XN_CPU_REAL_ARRAYS
 };

@@ -12,8 +12,6 @@
 #include "real_kernels.h"
 #include "vectors.h"
 
-#include <float.h>
-
 enum { FILTERS = XN_CPU_REAL_FILTERS };
 
 /* ---- panels ---- */
@@ -256,48 +254,6 @@ static void multiply_tail(const xn_cpu_pixels *pixels, int32_t count, int32_t te
 #undef CASE
 }
 
-/* ---- epilogue ---- */
-
-/* What is less than a vector is stored in part, where that is one operation. */
-INLINE bool finish_row(const float *sums, int32_t n, float factor, float bias, const bool past,
-                       float *out) {
-    vector_u32 odd = {0};
-    int32_t x = 0;
-    for (; x + LANES <= n; x += LANES) {
-        const vector_f32 v = value_of(*(const loose_f32 *)(sums + x), factor, bias);
-        note_value(&odd, v);
-        if (past)
-            STREAM(out + x, v);
-        else
-            *(loose_f32 *)(out + x) = v;
-    }
-    if (x < n && VECTOR_BYTES == 64) {
-        const vector_f32 v = value_of(*(const loose_f32 *)(sums + x), factor, bias);
-        note_value(&odd, v);
-        STORE_FIRST(out + x, n - x, v);
-        x = n;
-    }
-    bool finite = are_finite(odd);
-    for (; x < n; x++) {
-        out[x] = xn_epilogue_value(sums[x], factor, 1.0f, bias);
-        finite = finite && fabsf(out[x]) <= FLT_MAX;
-    }
-    return finite;
-}
-
-static bool finish(const float *sums, int32_t pitch, int32_t filters, int32_t n,
-                   const float *factor, const float *bias, float *out, int64_t out_pitch,
-                   bool stream) {
-    bool finite = true;
-    for (int32_t f = 0; f < filters; f++, sums += pitch, out += out_pitch) {
-        if (stream && (uintptr_t)out % VECTOR_BYTES == 0)
-            finite &= finish_row(sums, n, factor[f], bias[f], true, out);
-        else
-            finite &= finish_row(sums, n, factor[f], bias[f], false, out);
-    }
-    return finite;
-}
-
 const xn_cpu_real_kernels REAL_KERNELS = {
     .costs = {COSTS},
     .lanes = LANES,
@@ -305,5 +261,4 @@ const xn_cpu_real_kernels REAL_KERNELS = {
     .pack = pack,
     .multiply = multiply,
     .multiply_tail = multiply_tail,
-    .finish = finish,
 };

@@ -85,12 +85,6 @@ typedef struct xn_cpu_real_kernels {
     void (*multiply_tail)(const xn_cpu_pixels *pixels, int32_t count, int32_t terms,
                           const float *weights, int64_t tile_floats, int32_t tiles, int32_t part,
                           bool last, float *sums, float *rest);
-    /* out = sums * factor + bias for n lanes of `filters` rows; stream: past the caches, where
-     * whole vectors are aligned. Returns false where an output is not finite: what it wrote is then
-     * to be written again, in double. */
-    bool (*finish)(const float *sums, int32_t pitch, int32_t filters, int32_t n,
-                   const float *factor, const float *bias, float *out, int64_t out_pitch,
-                   bool stream);
 } xn_cpu_real_kernels;
 
 extern const xn_cpu_real_kernels xn_cpu_real_portable;
