@@ -9,6 +9,7 @@
 
 #include "config_settings.h"
 #include "file.h"
+#include "version_policy.h"
 #include "xn_mem.h"
 #include "xn_proto.h"
 
@@ -589,6 +590,16 @@ static xn_status check_models(const loader *l, xn_error *error) {
     return status;
 }
 
+static xn_status check_version_policy(const loader *l, xn_error *error) {
+    char label[LABEL_MAX];
+    xn_version_policy policy;
+    xn_error why;
+    if (xn_version_policy_parse(l->config.version_policy, &policy, &why) == XN_OK)
+        return XN_OK;
+    label_by_name(l, "version-policy", label);
+    return xn_fail(error, XN_ERR_MALFORMED, "version-policy", "%s: %.300s", label, why.message);
+}
+
 /* A host is a name without a port. */
 static bool is_host(const char *at, size_t length) {
     return length && !memchr(at, '/', length) && !memchr(at, ':', length);
@@ -629,8 +640,8 @@ static xn_status check_pages(const loader *l, xn_error *error) {
 
 static xn_status check_together(const loader *l, xn_error *error) {
     static xn_status (*const checks[])(const loader *, xn_error *) = {
-        check_listen,  check_tls,    check_timeouts, check_image_bytes,
-        check_devices, check_models, check_pages};
+        check_listen,  check_tls,    check_timeouts,       check_image_bytes,
+        check_devices, check_models, check_version_policy, check_pages};
     xn_status status = XN_OK;
     for (size_t i = 0; status == XN_OK && i < sizeof checks / sizeof checks[0]; i++)
         status = checks[i](l, error);

@@ -81,6 +81,7 @@ typedef struct xn_config {
     char model_repository[256]; /* --model-repository           a folder of model folders */
     char models[1536];          /* --model [NAME=]DIR           may be given again; with commas */
     xn_warmup warmup;           /* --warmup on|off              runs before a model is ready */
+    char version_policy[256];   /* --version-policy latest:1    or all, specific:1,3 */
     int64_t max_models;         /* --max-models 256             names of models */
     int64_t max_models_bytes;   /* --max-models-bytes 8 GiB     host memory of those loaded */
     int64_t max_image_bytes;    /* --max-image-bytes 0          of one image, between layers */

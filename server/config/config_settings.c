@@ -169,6 +169,9 @@ const xn_setting xn_settings[] = {
     LIST("model", models, "[NAME=]DIR",
          "Folder of a model to serve, under NAME or the name it has in itself; may be given again, "
          "or several with commas between them."),
+    TEXT("version-policy", version_policy, "POLICY", "latest:1",
+         "Which numbered folders of a model are served: latest:N, all, or specific:N,N; a request "
+         "that names no version gets the highest of them."),
     ENUM("warmup", warmup, "on|off", XN_WARMUP_ON,
          "Whether a model is ready only once batches of 1, 8 and its most images have run on each "
          "device."),

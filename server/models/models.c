@@ -1,8 +1,5 @@
-/* models.c: the names of models: which version of each serves, and what changes that. */
+/* models.c: the names of models, and what is asked and done by name. */
 #include "models_internal.h"
-
-#include "clock.h"
-#include "log.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,9 +13,7 @@ xn_model_entry *xn_models_find_locked(xn_models *models, const char *name) {
 }
 
 static void entry_free(xn_model_entry *entry) {
-    if (entry->serving)
-        xn_model_release(&entry->serving->model);
-    xn_model_counters_release(entry->counters);
+    xn_model_slots_free(entry);
     xn_mem_free(entry);
 }
 
@@ -29,7 +24,7 @@ static void drop_locked(xn_models *models, xn_model_entry *entry) {
 
 /* An entry that is neither served nor in a folder is kept only while there is room. */
 static bool may_drop(const xn_model_entry *entry) {
-    return !entry->serving && !entry->listed && !entry->pending && !entry->users;
+    return !xn_model_serving_locked(entry) && !entry->listed && !entry->pending && !entry->users;
 }
 
 static xn_status make_room_locked(xn_models *models, xn_error *error) {
@@ -76,7 +71,7 @@ xn_status xn_models_enter_locked(xn_models *models, const char *name, xn_model_e
 
 void xn_models_leave_locked(xn_models *models, xn_model_entry *entry) {
     entry->users--;
-    if (may_drop(entry) && !entry->counters && !entry->fingerprint) /* it was never loaded */
+    if (may_drop(entry) && !entry->tried && !entry->slot_count)
         drop_locked(models, entry);
 }
 
@@ -84,329 +79,6 @@ void xn_models_leave(xn_models *models, xn_model_entry *entry) {
     pthread_mutex_lock(&models->mutex);
     xn_models_leave_locked(models, entry);
     pthread_mutex_unlock(&models->mutex);
-}
-
-/* Single flight: from here to end_exclusive_locked the entry is this thread's to change. */
-static void begin_exclusive(xn_models *models, xn_model_entry *entry) {
-    pthread_mutex_lock(&models->mutex);
-    while (entry->busy)
-        pthread_cond_wait(&models->progress, &models->mutex);
-    entry->busy = true;
-    pthread_mutex_unlock(&models->mutex);
-}
-
-static void end_exclusive_locked(xn_models *models, xn_model_entry *entry) {
-    entry->busy = entry->pending = false;
-    pthread_cond_broadcast(&models->progress);
-}
-
-/* ---- loading ---- */
-
-/* The folder of the name: one of --model, or of that name in the repository. */
-static bool find_location(xn_models *models, const char *name, xn_model_location *out) {
-    pthread_mutex_lock(&models->mutex);
-    size_t i = 0;
-    while (i < models->source_count && strcmp(models->sources[i].name, name) != 0)
-        i++;
-    pthread_mutex_unlock(&models->mutex);
-    *out = (xn_model_location){models->repository, name};
-    if (i < models->source_count)
-        *out = (xn_model_location){NULL, models->sources[i].folder};
-    return out->repository || i < models->source_count;
-}
-
-/* Whether a folder is not needed. */
-static bool gives_all(const xn_model_overrides *overrides) {
-    if (!overrides || !overrides->file_count)
-        return false;
-    bool all = overrides->config != NULL;
-    for (int i = 0; i < overrides->file_count && !all; i++) {
-        const char *path = overrides->files[i].path, *slash = strrchr(path, '/');
-        all = !strcmp(slash ? slash + 1 : path, XN_MODEL_CONFIG_FILE);
-    }
-    return all;
-}
-
-/* fd -1 where there is no folder, and none is needed. */
-static xn_status open_folder(xn_models *models, const char *name,
-                             const xn_model_overrides *overrides, xn_model_folder *out,
-                             xn_error *error) {
-    xn_model_location location;
-    *out = (xn_model_folder){.fd = -1, .root = -1};
-    bool known = find_location(models, name, &location);
-    xn_status status = known ? xn_model_folder_open(&location, out, error)
-                             : xn_fail(error, XN_ERR_NOT_FOUND, "model",
-                                       "there is no model \"%s\": --model names none, and there is "
-                                       "no --model-repository",
-                                       name);
-    return status == XN_ERR_NOT_FOUND && gives_all(overrides) ? XN_OK : status;
-}
-
-/* Whether the name's folder is another one by now, or has other files. */
-static bool has_changed(xn_models *models, const char *name, const xn_model_folder *was) {
-    xn_model_folder now;
-    xn_model_location location;
-    if (was->fd < 0 || !find_location(models, name, &location))
-        return false;
-    if (xn_model_folder_open(&location, &now, NULL) != XN_OK)
-        return true;
-    bool changed = now.fingerprint != was->fingerprint;
-    xn_model_folder_close(&now);
-    return changed;
-}
-
-/* The files of loads that run side by side have no more bytes together than models may have: one
- * that does not fit waits for the others. Returns what end_reading gives back. */
-static int64_t begin_reading(xn_models *models, const xn_model_folder *folder) {
-    const int64_t most = models->limits.max_bytes;
-    int64_t bytes = xn_model_folder_bytes(folder);
-    bytes = bytes < most ? bytes : most; /* what has more is refused unread */
-    pthread_mutex_lock(&models->mutex);
-    while (models->reading > most - bytes)
-        pthread_cond_wait(&models->progress, &models->mutex);
-    models->reading += bytes;
-    pthread_mutex_unlock(&models->mutex);
-    return bytes;
-}
-
-static void end_reading(xn_models *models, int64_t bytes) {
-    pthread_mutex_lock(&models->mutex);
-    models->reading -= bytes;
-    pthread_cond_broadcast(&models->progress);
-    pthread_mutex_unlock(&models->mutex);
-}
-
-/* Reads the folder, and once more where it changed meanwhile: a copy into it may be under way.
- * *fingerprint: of the folder that was read, 0 for none. */
-static xn_status read_version(xn_models *models, const char *name,
-                              const xn_model_overrides *overrides, xn_model_version **out,
-                              uint64_t *fingerprint, xn_error *error) {
-    for (int last = 0;; last++) {
-        xn_model_folder folder;
-        xn_model_version *version = NULL;
-        xn_status status = open_folder(models, name, overrides, &folder, error);
-        if (status != XN_OK)
-            return status;
-        const int64_t reading = begin_reading(models, &folder);
-        status = xn_model_version_read(name, &folder, overrides, &models->limits, &version, error);
-        end_reading(models, reading);
-        bool changed = has_changed(models, name, &folder);
-        *fingerprint = folder.fingerprint;
-        xn_model_folder_close(&folder);
-        if (!changed || atomic_load(&models->stop)) {
-            *out = version;
-            return status;
-        }
-        if (version)
-            xn_model_release(&version->model);
-        if (last && status == XN_ERR_LOADING) /* it says which file */
-            return status;
-        if (last)
-            return xn_fail(error, XN_ERR_LOADING, "model",
-                           "its folder changed while it was read; load it again once all files are "
-                           "written");
-    }
-}
-
-xn_status xn_model_fail_bytes(int64_t bytes, int64_t others, int64_t most, xn_error *error) {
-    return xn_fail_limit(error, "max-models-bytes", "model",
-                         "it takes %lld bytes and the other loaded models %lld; "
-                         "--max-models-bytes is %lld",
-                         (long long)bytes, (long long)others, (long long)most);
-}
-
-/* Counts so much more memory of a version; what it replaces counts until it does, but may go. */
-static xn_status reserve(xn_models *models, const xn_model_entry *entry, int64_t more,
-                         xn_error *error) {
-    xn_status status = XN_OK;
-    const int64_t most = models->limits.max_bytes;
-    pthread_mutex_lock(&models->mutex);
-    int64_t others = models->bytes - (entry->serving ? (int64_t)entry->serving->host_bytes : 0);
-    if (more > most - others)
-        status = xn_model_fail_bytes(more, others, most, error);
-    else
-        models->bytes += more;
-    pthread_mutex_unlock(&models->mutex);
-    return status;
-}
-
-static void unreserve_locked(xn_models *models, const xn_model_version *version) {
-    models->bytes -= (int64_t)version->host_bytes;
-}
-
-/* Puts the network on the devices; what that takes of the host's memory is known then. */
-static xn_status prepare(xn_models *models, const xn_model_entry *entry, xn_model_version *version,
-                         xn_error *error) {
-    xn_network *network = version->network;
-    version->network = NULL; /* the store's, whatever comes */
-    xn_status status = xn_store_make_network(models->store, network, &version->model.asset, error);
-    if (status != XN_OK)
-        return status;
-    xn_problem_of_network(network, &version->model.problem);
-    const int64_t more = (int64_t)xn_asset_held_bytes(version->model.asset);
-    status = reserve(models, entry, more, error);
-    if (status == XN_OK)
-        version->host_bytes += (size_t)more;
-    return status;
-}
-
-/* The most images that requests make a batch of, by the model and by the limits of a request. */
-static int64_t largest_batch(const xn_models *models, const xn_model *model) {
-    const xn_conv_limits *limits = &models->limits.of_image;
-    const int64_t operations = xn_problem_operations(&model->problem);
-    const int64_t bytes = (int64_t)xn_problem_output_bytes(&model->problem);
-    int64_t most = models->max_batch_images;
-    if (most > model->max_batch_size)
-        most = model->max_batch_size;
-    if (operations && most > limits->max_operations / operations)
-        most = limits->max_operations / operations;
-    if (bytes && most > limits->max_output_bytes / bytes)
-        most = limits->max_output_bytes / bytes;
-    return most < 1 ? 1 : most;
-}
-
-static xn_status run_warm_up(const xn_models *models, const xn_model_version *version,
-                             xn_error *error) {
-    const xn_model *model = &version->model;
-    return models->warm_up ? models->warm_up(models->warm_up_context, model,
-                                             largest_batch(models, model), error)
-                           : XN_OK;
-}
-
-/* Returns what served before. Takes the reference. */
-static xn_model_version *publish_locked(xn_models *models, xn_model_entry *entry,
-                                        xn_model_version *version) {
-    xn_model_version *before = entry->serving;
-    if (before)
-        unreserve_locked(models, before);
-    if (entry->counters && !strcmp(entry->version, version->version)) {
-        xn_model_counters_release(version->counters); /* no request has been counted in it yet */
-        xn_model_counters_retain(version->counters = entry->counters);
-    } else {
-        xn_model_counters_release(entry->counters);
-        xn_model_counters_retain(entry->counters = version->counters);
-    }
-    memcpy(entry->version, version->version, sizeof entry->version);
-    entry->reason[0] = '\0';
-    entry->serving = version;
-    return before;
-}
-
-/* No longer served; requests may still hold references. */
-static void retire(xn_model_version *version) {
-    xn_asset_retire(version->model.asset);
-    xn_model_release(&version->model);
-}
-
-static void log_load(const xn_model_entry *entry, const xn_model_version *version,
-                     int64_t began_ns) {
-    xn_log(XN_LOG_INFO, NULL,
-           "model \"%s\" version %s loaded: %d layers in %d steps, %zu bytes, %lld ms", entry->name,
-           version->version, version->layer_count, version->step_count, version->host_bytes,
-           (long long)((xn_now_ns() - began_ns) / XN_NS_PER_MS));
-}
-
-static void log_failure(const xn_model_entry *entry, const xn_error *why, bool serving) {
-    xn_log(XN_LOG_ERROR, NULL, "model \"%s\" cannot be loaded: %s%s", entry->name, why->message,
-           serving ? "; the version that served before serves on" : "");
-}
-
-/* The end of a load that failed: what served serves on. */
-static void fail_locked(xn_model_entry *entry, const xn_error *why) {
-    entry->failed = true;
-    if (!entry->serving)
-        snprintf(entry->reason, sizeof entry->reason, "%s", why->message);
-}
-
-/* Whether a failure is about the model: not that the service ends, or that there is no such model.
- */
-static bool is_about_model(const xn_model_entry *entry, xn_status status) {
-    return status != XN_OK && status != XN_ERR_DRAINING &&
-           (status != XN_ERR_NOT_FOUND || entry->listed);
-}
-
-static xn_status load_exclusively(xn_models *models, xn_model_entry *entry,
-                                  const xn_model_overrides *overrides, xn_error *error) {
-    xn_model_version *version = NULL, *before = NULL;
-    uint64_t fingerprint = 0;
-    int64_t began_ns = xn_now_ns();
-    xn_error why = {0};
-    bool reserved = false;
-    xn_status status = read_version(models, entry->name, overrides, &version, &fingerprint, &why);
-    if (status == XN_OK) {
-        status = reserve(models, entry, (int64_t)version->host_bytes, &why);
-        reserved = status == XN_OK;
-    }
-    if (status == XN_OK)
-        status = prepare(models, entry, version, &why);
-    if (status == XN_OK)
-        status = run_warm_up(models, version, &why);
-    if (status == XN_OK)
-        log_load(entry, version, began_ns);
-
-    pthread_mutex_lock(&models->mutex);
-    if (status != XN_OK && reserved)
-        unreserve_locked(models, version);
-    if (status != XN_ERR_NOT_FOUND && status != XN_ERR_DRAINING)
-        entry->fingerprint = fingerprint ? fingerprint : 1;
-    entry->failed = false;
-    if (status == XN_OK)
-        before = publish_locked(models, entry, version);
-    bool reported = is_about_model(entry, status), serving = entry->serving;
-    if (reported)
-        fail_locked(entry, &why);
-    end_exclusive_locked(models, entry);
-    pthread_mutex_unlock(&models->mutex);
-    if (reported)
-        log_failure(entry, &why, serving);
-    if (status != XN_OK)
-        before = version; /* NULL where reading failed */
-    if (before)
-        retire(before);
-    atomic_store(&models->changed, true);
-    if (status != XN_OK && error)
-        *error = why;
-    return status;
-}
-
-/* Whether the folder is as it was when it was loaded last, and that went well. */
-static bool is_unchanged(xn_models *models, xn_model_entry *entry) {
-    xn_model_folder now;
-    if (!entry->fingerprint || entry->failed ||
-        open_folder(models, entry->name, NULL, &now, NULL) != XN_OK)
-        return false;
-    xn_model_folder_close(&now);
-    return now.fingerprint == entry->fingerprint;
-}
-
-xn_status xn_models_load_entry(xn_models *models, xn_model_entry *entry,
-                               const xn_model_overrides *overrides, xn_model_when when,
-                               xn_error *error) {
-    begin_exclusive(models, entry);
-    if (when == XN_MODEL_LOAD_ALWAYS || !is_unchanged(models, entry))
-        return load_exclusively(models, entry, overrides, error);
-    pthread_mutex_lock(&models->mutex);
-    end_exclusive_locked(models, entry);
-    pthread_mutex_unlock(&models->mutex);
-    return XN_OK;
-}
-
-void xn_models_unload_entry(xn_models *models, xn_model_entry *entry, const char *reason) {
-    begin_exclusive(models, entry);
-    pthread_mutex_lock(&models->mutex);
-    xn_model_version *before = entry->serving;
-    if (before)
-        unreserve_locked(models, before);
-    entry->serving = NULL;
-    snprintf(entry->reason, sizeof entry->reason, "%s", reason);
-    end_exclusive_locked(models, entry);
-    pthread_mutex_unlock(&models->mutex);
-    if (!before)
-        return;
-    xn_log(XN_LOG_INFO, NULL, "model \"%s\" version %s unloaded: %s", entry->name, before->version,
-           reason);
-    retire(before);
-    atomic_store(&models->changed, true);
 }
 
 /* ---- the interface ---- */
@@ -424,19 +96,31 @@ static bool is_loading(const xn_model_entry *entry) {
     return entry->busy || entry->pending;
 }
 
+static xn_status fail_version(const xn_model_entry *entry, const char *version,
+                              const xn_model_slot *slot, xn_error *error) {
+    if (slot)
+        return xn_fail(error, XN_ERR_LOADING, "model",
+                       "version %s of model \"%s\" is not ready: %s", version, entry->name,
+                       slot->reason);
+    return xn_fail(error, XN_ERR_NOT_FOUND, "model",
+                   "model \"%s\" has no version \"%.24s\"; version %s serves", entry->name, version,
+                   xn_model_serving_locked(entry)->version);
+}
+
 static xn_status get_locked(xn_models *models, const char *name, const char *version,
                             const xn_model **out, xn_error *error) {
     const xn_model_entry *entry = xn_models_find_locked(models, name);
     if (!entry)
         return fail_unknown(name, models->scanned, error);
-    if (!entry->serving)
+    const xn_model_slot *slot = xn_model_serving_locked(entry);
+    if (!slot)
         return xn_fail(error, XN_ERR_LOADING, "model", "model \"%s\" is not ready: %s", name,
-                       is_loading(entry) ? "it is being loaded" : entry->reason);
-    if (version && *version && strcmp(version, entry->serving->version) != 0)
-        return xn_fail(error, XN_ERR_NOT_FOUND, "model",
-                       "model \"%s\" has no version \"%.24s\"; version %s serves", name, version,
-                       entry->serving->version);
-    *out = &entry->serving->model;
+                       is_loading(entry) ? "it is being loaded" : xn_model_reason_locked(entry));
+    if (version && *version)
+        slot = xn_model_slot_locked(entry, version);
+    if (!slot || !slot->serving)
+        return fail_version(entry, version, slot, error);
+    *out = &slot->serving->model;
     xn_model_retain(*out);
     return XN_OK;
 }
@@ -460,7 +144,7 @@ static xn_status look_for_new(xn_models *models, const char *name,
     pthread_mutex_unlock(&models->mutex);
     if (known)
         return XN_OK;
-    xn_status status = open_folder(models, name, overrides, &folder, &why);
+    xn_status status = xn_models_open_folder(models, name, NULL, overrides, &folder, &why);
     xn_model_folder_close(&folder);
     if (status == XN_ERR_NOT_FOUND && error)
         *error = why;
@@ -501,22 +185,50 @@ xn_status xn_models_unload(xn_models *models, const char *name, xn_error *error)
     return XN_OK;
 }
 
-static void describe_locked(const xn_model_entry *entry, xn_model_item *out) {
-    *out = (xn_model_item){.state = entry->serving      ? XN_MODEL_READY
-                                    : is_loading(entry) ? XN_MODEL_LOADING
-                                                        : XN_MODEL_UNAVAILABLE};
+void xn_models_versions(xn_models *models, const char *name, xn_model_versions *out) {
+    *out = (xn_model_versions){0};
+    pthread_mutex_lock(&models->mutex);
+    const xn_model_entry *entry = xn_models_find_locked(models, name);
+    for (int i = 0; entry && i < entry->slot_count && out->count < XN_VERSIONS_MAX; i++)
+        if (entry->slots[i].serving)
+            snprintf(out->names[out->count++], sizeof out->names[0], "%.18s",
+                     entry->slots[i].version);
+    pthread_mutex_unlock(&models->mutex);
+}
+
+/* slot: NULL where none is known. */
+static void describe_locked(const xn_model_entry *entry, const xn_model_slot *slot,
+                            xn_model_item *out) {
+    *out = (xn_model_item){.state = slot && slot->serving ? XN_MODEL_READY
+                                    : is_loading(entry)   ? XN_MODEL_LOADING
+                                                          : XN_MODEL_UNAVAILABLE};
     memcpy(out->name, entry->name, sizeof out->name);
-    memcpy(out->version, entry->version, sizeof out->version);
+    if (slot)
+        memcpy(out->version, slot->version, sizeof out->version);
     if (out->state == XN_MODEL_UNAVAILABLE)
-        memcpy(out->reason, entry->reason, sizeof out->reason);
+        memcpy(out->reason, slot ? slot->reason : entry->reason, sizeof out->reason);
+}
+
+static size_t items_locked(const xn_models *models) {
+    size_t count = 0;
+    for (size_t i = 0; i < models->entries.count; i++) {
+        const xn_model_entry *entry = models->entries.items[i];
+        count += entry->slot_count ? (size_t)entry->slot_count : 1;
+    }
+    return count;
 }
 
 xn_status xn_models_list(xn_models *models, xn_model_item **items, size_t *count, xn_error *error) {
     pthread_mutex_lock(&models->mutex);
-    size_t listed = models->entries.count;
+    size_t listed = items_locked(models), at = 0;
     xn_model_item *list = xn_mem_zalloc(listed, sizeof *list);
-    for (size_t i = 0; list && i < listed; i++)
-        describe_locked(models->entries.items[i], &list[i]);
+    for (size_t i = 0; list && i < models->entries.count; i++) {
+        const xn_model_entry *entry = models->entries.items[i];
+        if (!entry->slot_count)
+            describe_locked(entry, NULL, &list[at++]);
+        for (int k = 0; k < entry->slot_count; k++)
+            describe_locked(entry, &entry->slots[k], &list[at++]);
+    }
     pthread_mutex_unlock(&models->mutex);
     if (!list)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to list %zu models", listed);
@@ -573,7 +285,9 @@ xn_status xn_models_create(const xn_config *config, xn_store *store, xn_models *
                           xn_config_image_bytes(config),
                           &models->stop};
     models->scanned = !models->repository && !config->models[0];
-    xn_status status = take_sources(models, config->models, error);
+    xn_status status = xn_version_policy_parse(config->version_policy, &models->policy, error);
+    if (status == XN_OK)
+        status = take_sources(models, config->models, error);
     if (status == XN_OK && models->repository)
         status = look_for_repository(models->repository, error);
     if (status != XN_OK) {

@@ -3,7 +3,8 @@
  * one, which takes the name's place in one step, and jobs that hold the old one finish with it.
  *
  * A folder of a model is NAME/config.json with model.safetensors beside it, or numbered folders of
- * those, NAME/1, NAME/2, of which the highest is served. Thread-safe. */
+ * those, NAME/1, NAME/2, of which --version-policy says what is served: the highest by default.
+ * Thread-safe. */
 #ifndef XN_MODELS_H
 #define XN_MODELS_H
 
@@ -12,6 +13,7 @@
 #include "document.h"
 #include "model_stats.h"
 #include "store.h"
+#include "version_policy.h"
 #include "xn_model_config.h"
 #include "xn_problem.h"
 
@@ -74,14 +76,16 @@ xn_status xn_models_scan(xn_models *models, xn_error *error);
 /* Whether the scans so far could load all of --model; the first that could not is the error. */
 xn_status xn_models_check_named(xn_models *models, xn_error *error);
 
-/* A reference to the version that serves (version NULL or ""), or to that one. XN_ERR_NOT_FOUND: no
- * such model or version; XN_ERR_LOADING: it is known and not ready, and why. */
+/* A reference to the highest version that serves (version NULL or ""), or to that one.
+ * XN_ERR_NOT_FOUND: no such model or version; XN_ERR_LOADING: it is known and not ready, and why.
+ */
 xn_status xn_models_get(xn_models *models, const char *name, const char *version,
                         const xn_model **out, xn_error *error);
 
 /* Explicit load. config and files override files of the folder; either may be absent, and with both
- * no folder is needed. Blocks: called by threads of the model pool. XN_ERR_NOT_FOUND: no such
- * folder; XN_ERR_LIMIT: max-models, max-models-bytes. What serves stays where loading fails. */
+ * no folder is needed; with either, the highest version alone is loaded. Blocks: called by threads
+ * of the model pool. XN_ERR_NOT_FOUND: no such folder; XN_ERR_LIMIT: max-models, max-models-bytes.
+ * What serves stays where loading fails. */
 typedef struct xn_model_file {
     const char *path; /* in the model's folder: "labels.txt", "1/model.safetensors" */
     const void *bytes;
@@ -93,14 +97,22 @@ xn_status xn_models_load(xn_models *models, const char *name, const char *config
 /* XN_ERR_NOT_FOUND when there is no model of that name. Jobs under way finish. */
 xn_status xn_models_unload(xn_models *models, const char *name, xn_error *error);
 
-/* The index: every model of the repository and every one that was ever loaded. */
+/* The versions that serve, the lowest first; none of an unknown name. */
+typedef struct xn_model_versions {
+    int count;
+    char names[XN_VERSIONS_MAX][XN_VERSION_DIGITS_MAX + 1];
+} xn_model_versions;
+void xn_models_versions(xn_models *models, const char *name, xn_model_versions *out);
+
+/* The index: every model of the repository and every one that was ever loaded, an item for each
+ * version that is known. */
 typedef enum { XN_MODEL_READY, XN_MODEL_LOADING, XN_MODEL_UNAVAILABLE } xn_model_state;
 typedef struct xn_model_item {
     char name[129], version[24];
     xn_model_state state;
     char reason[360]; /* why not ready, or "" */
 } xn_model_item;
-/* In order of names, as a snapshot; free with xn_mem_free. */
+/* In order of names and versions, as a snapshot; free with xn_mem_free. */
 xn_status xn_models_list(xn_models *models, xn_model_item **items, size_t *count, xn_error *error);
 
 /* Whether models were loaded or unloaded since it was last asked: much memory may be free now.

@@ -62,28 +62,81 @@ static xn_status open_location(const xn_model_location *location, xn_model_folde
     return out->fd < 0 ? fail_folder(out->root, location->folder, errno, error) : XN_OK;
 }
 
-/* A version number: at most 18 digits, the first not zero, so that it fits 64 bits. */
-static bool is_version(const char *name) {
-    size_t digits = strspn(name, "0123456789");
-    return digits > 0 && digits <= 18 && name[0] != '0' && !name[digits];
-}
-
-static bool is_higher(const char *version, const char *than) {
+bool xn_model_version_higher(const char *version, const char *than) {
     size_t a = strlen(version), b = strlen(than);
     return a != b ? a > b : strcmp(version, than) > 0;
 }
 
-/* The highest number among the names; "" where there is none. */
-static xn_status highest_version(int fd, char version[24], xn_error *error) {
+bool xn_model_versions_have(const xn_model_versions *versions, const char *version) {
+    for (int i = 0; i < versions->count; i++)
+        if (!strcmp(versions->names[i], version))
+            return true;
+    return false;
+}
+
+static bool is_served(const xn_version_policy *policy, const char *version) {
+    for (int i = 0; i < policy->count; i++)
+        if (!strcmp(policy->listed[i], version))
+            return true;
+    return policy->latest > 0;
+}
+
+/* Keeps the highest, in order. False: one had to go, or was not taken. */
+static bool add_version(xn_model_versions *versions, int most, const char *version) {
+    const size_t size = sizeof versions->names[0];
+    const bool full = versions->count == most;
+    int at = 0;
+    while (at < versions->count && xn_model_version_higher(version, versions->names[at]))
+        at++;
+    if (full && !at)
+        return false;
+    if (full) {
+        at--;
+        memmove(versions->names[0], versions->names[1], (size_t)at * size);
+    } else {
+        memmove(versions->names[at + 1], versions->names[at],
+                (size_t)(versions->count++ - at) * size);
+    }
+    snprintf(versions->names[at], size, "%s", version);
+    return !full;
+}
+
+static xn_status fail_versions(const xn_version_policy *policy, bool numbered, xn_error *error) {
+    if (!numbered)
+        return xn_fail(error, XN_ERR_MALFORMED, "model",
+                       "there is no config.json in its folder, nor a folder whose name is a "
+                       "number, with one in it");
+    if (!policy->all)
+        return xn_fail(error, XN_ERR_MALFORMED, "model",
+                       "its folder has none of the versions that --version-policy names");
+    return xn_fail_limit(error, "version-policy", "model",
+                         "its folder has more than %d versions; --version-policy all serves no "
+                         "more, give latest:N or specific:N,N",
+                         XN_VERSIONS_MAX);
+}
+
+/* Of the model's folder. */
+static xn_status find_versions(int fd, const xn_version_policy *policy, xn_model_versions *out,
+                               xn_error *error) {
+    struct stat info;
+    bool numbered = false, fit = true;
+    const int most = policy->latest ? policy->latest : XN_VERSIONS_MAX;
+    *out = (xn_model_versions){.count = 1, .names = {XN_MODEL_FIRST_VERSION}};
+    if (!fstatat(fd, XN_MODEL_CONFIG_FILE, &info, AT_SYMLINK_NOFOLLOW))
+        return XN_OK;
     DIR *names = xn_file_names(fd);
     if (!names)
         return xn_fail(error, XN_ERR_IO, "model", "the folder cannot be read: %s", strerror(errno));
-    version[0] = '\0';
-    for (const struct dirent *entry; (entry = readdir(names));)
-        if (is_version(entry->d_name) && is_higher(entry->d_name, version))
-            snprintf(version, 24, "%.18s", entry->d_name);
+    out->count = 0;
+    for (const struct dirent *entry; (entry = readdir(names));) {
+        if (!xn_version_valid(entry->d_name, strlen(entry->d_name)))
+            continue;
+        numbered = true;
+        if (is_served(policy, entry->d_name))
+            fit = add_version(out, most, entry->d_name) && fit;
+    }
     closedir(names);
-    return XN_OK;
+    return out->count && (fit || !policy->all) ? XN_OK : fail_versions(policy, numbered, error);
 }
 
 static uint64_t mix(uint64_t h, uint64_t value) {
@@ -120,39 +173,50 @@ static xn_status fingerprint(xn_model_folder *folder, xn_error *error) {
     return XN_OK;
 }
 
-/* Replaces the model's folder by that of the version to serve, which may be the same. */
-static xn_status enter_version(xn_model_folder *out, xn_error *error) {
+/* Replaces the model's folder by that of the version, which may be the same. */
+static xn_status enter_version(xn_model_folder *out, const char *version, xn_error *error) {
     const int fd = out->fd;
     struct stat info;
-    char version[24] = "";
-    snprintf(out->version, sizeof out->version, XN_MODEL_FIRST_VERSION);
+    snprintf(out->version, sizeof out->version, "%s", version);
     if (!fstatat(fd, XN_MODEL_CONFIG_FILE, &info, AT_SYMLINK_NOFOLLOW))
-        return XN_OK;
-    xn_status status = highest_version(fd, version, error);
-    if (status != XN_OK)
-        return status;
-    if (!version[0])
-        return xn_fail(error, XN_ERR_MALFORMED, "model",
-                       "there is no config.json in its folder, nor a folder whose name is a "
-                       "number, with one in it");
+        return !strcmp(version, XN_MODEL_FIRST_VERSION)
+                   ? XN_OK
+                   : xn_fail(error, XN_ERR_NOT_FOUND, "model", "there is no version %s", version);
+    xn_status status = XN_OK;
     out->fd = xn_file_open_within(out->root, fd, version, FOLDER);
     if (out->fd < 0)
         status = fail_folder(fd, version, errno, error);
     close(fd);
-    memcpy(out->version, version, sizeof out->version);
     return status;
 }
 
-xn_status xn_model_folder_open(const xn_model_location *location, xn_model_folder *out,
-                               xn_error *error) {
+xn_status xn_model_folder_open(const xn_model_location *location, const char *version,
+                               xn_model_folder *out, xn_error *error) {
+    static const xn_version_policy highest = {.latest = 1};
+    xn_model_versions found;
     *out = (xn_model_folder){.fd = -1, .root = -1};
     xn_status status = open_location(location, out, error);
+    if (status == XN_OK && !version) {
+        status = find_versions(out->fd, &highest, &found, error);
+        version = found.names[0];
+    }
     if (status == XN_OK)
-        status = enter_version(out, error);
+        status = enter_version(out, version, error);
     if (status == XN_OK)
         status = fingerprint(out, error);
     if (status != XN_OK)
         xn_model_folder_close(out);
+    return status;
+}
+
+xn_status xn_model_folder_versions(const xn_model_location *location,
+                                   const xn_version_policy *policy, xn_model_versions *out,
+                                   xn_error *error) {
+    xn_model_folder folder = {.fd = -1, .root = -1};
+    xn_status status = open_location(location, &folder, error);
+    if (status == XN_OK)
+        status = find_versions(folder.fd, policy, out, error);
+    xn_model_folder_close(&folder);
     return status;
 }
 

@@ -1,7 +1,8 @@
 /* models_internal.h: what the parts of the models share; each calls those below it:
  *
  *   models_scan.c    what the configuration names, against what is known
- *   models.c         names, their states, loading and unloading
+ *   models.c         names and their states; what is asked and done by name
+ *   models_serve.c   which versions of a name serve: loading and unloading
  *   models_load.c    a version, from the files of its folder
  *   models_files.c   the files
  *   models_stats.c   what requests count, and how /metrics shows it
@@ -16,6 +17,7 @@
 
 #include "arrays.h"
 #include "models.h"
+#include "version_policy.h"
 #include "xn_mem.h"
 
 #include <pthread.h>
@@ -50,9 +52,15 @@ typedef struct xn_model_folder {
     uint64_t fingerprint; /* of the names, inodes, sizes and times of its files */
 } xn_model_folder;
 
-/* XN_ERR_NOT_FOUND: there is no such folder. */
-xn_status xn_model_folder_open(const xn_model_location *location, xn_model_folder *out,
-                               xn_error *error);
+/* version: NULL for the highest. XN_ERR_NOT_FOUND: there is no such folder. */
+xn_status xn_model_folder_open(const xn_model_location *location, const char *version,
+                               xn_model_folder *out, xn_error *error);
+/* Those that the policy has served, at least one; of a folder without numbered ones the one. */
+xn_status xn_model_folder_versions(const xn_model_location *location,
+                                   const xn_version_policy *policy, xn_model_versions *out,
+                                   xn_error *error);
+bool xn_model_versions_have(const xn_model_versions *versions, const char *version);
+bool xn_model_version_higher(const char *version, const char *than);
 void xn_model_folder_close(xn_model_folder *folder);
 /* Of its large file, as it is now; 0: there is none. */
 int64_t xn_model_folder_bytes(const xn_model_folder *folder);
@@ -109,8 +117,8 @@ typedef struct xn_model_limits {
     const atomic_bool *stop;
 } xn_model_limits;
 
-/* Reads the folder (fd -1: there is none) with its overrides, validates and lowers it. No device
- * takes part: the version has no asset yet. */
+/* Reads the folder (fd -1: there is none, only its version) with its overrides, validates and
+ * lowers it. No device takes part: the version has no asset yet. */
 xn_status xn_model_version_read(const char *name, const xn_model_folder *folder,
                                 const xn_model_overrides *overrides, const xn_model_limits *limits,
                                 xn_model_version **out, xn_error *error);
@@ -120,20 +128,28 @@ xn_status xn_model_own_name(const xn_model_folder *folder, char name[XN_PROTO_MA
 
 /* ---- names (models.c) ---- */
 
+/* A version that serves, or did until it was unloaded or could not be loaded. */
+typedef struct xn_model_slot {
+    char version[24];
+    xn_model_version *serving;   /* a reference, or NULL */
+    xn_model_counters *counters; /* or NULL: it never served */
+    char reason[360];            /* why it does not serve */
+    uint64_t fingerprint;        /* of the folder when it was last loaded; 0: load it */
+    bool failed;                 /* the last load did */
+} xn_model_slot;
+
 typedef struct xn_model_entry {
     char name[XN_PROTO_MAX_NAME + 1];
-    xn_model_version *serving;   /* a reference, or NULL */
-    xn_model_counters *counters; /* of the version that served last, or NULL */
-    char version[24];            /* that one's, or "" */
-    char reason[360];            /* why it does not serve */
-    uint64_t fingerprint;        /* of the folder when it was last loaded; 0: it was not */
-    bool failed;                 /* the last load did */
-    bool busy;                   /* a thread loads or unloads it */
-    bool pending;                /* the scan that runs has yet to load it */
-    bool listed;                 /* the last scan found it */
-    unsigned seen;               /* the last scan that found it */
-    int users;                   /* threads that wait for it or are busy with it: not removed while
-                                  * positive */
+    xn_model_slot *slots; /* by version, the highest last */
+    int slot_count;
+    char reason[360]; /* why none serves, where slots do not say */
+    bool tried;       /* it was loaded, or could not be */
+    bool failed;      /* the last load did, of one version at least */
+    bool busy;        /* a thread loads or unloads it */
+    bool pending;     /* the scan that runs has yet to load it */
+    bool listed;      /* the last scan found it */
+    unsigned seen;    /* the last scan that found it */
+    int users;        /* threads that wait for it or are busy with it: not removed while positive */
 } xn_model_entry;
 
 /* A folder of --model. */
@@ -149,6 +165,7 @@ struct xn_models {
     size_t max_models;
     xn_model_limits limits;
     xn_store *store; /* NULL: models are only checked */
+    xn_version_policy policy;
     int64_t max_batch_images;
     xn_model_warm_up *warm_up; /* or NULL */
     void *warm_up_context;
@@ -176,6 +193,22 @@ void xn_models_leave(xn_models *models, xn_model_entry *entry);
 /* The same without making one; NULL: there is none. */
 xn_model_entry *xn_models_find_locked(xn_models *models, const char *name);
 
+/* ---- versions that serve (models_serve.c); models->mutex is held for those in _locked ---- */
+
+/* The highest that serves, or NULL; the one of that version, serving or not, or NULL; why none
+ * serves; frees them all. */
+xn_model_slot *xn_model_serving_locked(const xn_model_entry *entry);
+xn_model_slot *xn_model_slot_locked(const xn_model_entry *entry, const char *version);
+const char *xn_model_reason_locked(const xn_model_entry *entry);
+void xn_model_slots_free(xn_model_entry *entry);
+/* A folder that comes back is loaded again. */
+void xn_model_forget_locked(xn_model_entry *entry);
+
+/* Opens the name's folder, of that version or NULL: fd -1 and its version where there is no folder
+ * and none is needed. */
+xn_status xn_models_open_folder(xn_models *models, const char *name, const char *version,
+                                const xn_model_overrides *overrides, xn_model_folder *out,
+                                xn_error *error);
 /* Loads what the name's folder has: when: always, or only where that is not what was loaded last.
  * The caller is a user of the entry. */
 typedef enum { XN_MODEL_LOAD_ALWAYS, XN_MODEL_LOAD_CHANGED } xn_model_when;

@@ -82,21 +82,10 @@ static xn_status within(const char *file, const xn_error *why, xn_error *error) 
 
 /* ---- the version's own ---- */
 
-/* The version of which the request gives files, where the folder does not say: the number in front
- * of a path. */
 static void take_version(version_load *m, const char *name) {
     xn_model_version *v = m->version;
-    const xn_model_overrides *overrides = m->overrides;
     snprintf(v->name, sizeof v->name, "%s", name);
-    snprintf(v->version, sizeof v->version, XN_MODEL_FIRST_VERSION);
-    if (m->folder->fd >= 0)
-        memcpy(v->version, m->folder->version, sizeof v->version);
-    for (int i = 0; m->folder->fd < 0 && overrides && i < overrides->file_count; i++) {
-        const char *path = overrides->files[i].path;
-        size_t digits = strspn(path, "0123456789");
-        if (digits && digits <= 18 && path[0] != '0' && path[digits] == '/')
-            snprintf(v->version, sizeof v->version, "%.*s", (int)digits, path);
-    }
+    memcpy(v->version, m->folder->version, sizeof v->version);
 }
 
 static bool is_used(const version_load *m, const char *path) {

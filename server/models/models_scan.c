@@ -27,7 +27,7 @@ static bool find_name(const xn_model_source *source, char name[XN_PROTO_MAX_NAME
     const xn_model_location location = {NULL, source->folder};
     xn_model_folder folder;
     name[0] = '\0';
-    if (xn_model_folder_open(&location, &folder, NULL) == XN_OK) {
+    if (xn_model_folder_open(&location, NULL, &folder, NULL) == XN_OK) {
         if (xn_model_own_name(&folder, name, NULL) != XN_OK)
             name[0] = '\0';
         xn_model_folder_close(&folder);
@@ -81,7 +81,7 @@ static void collect_name(collecting *c, const char *name) {
     if (xn_models_enter_locked(models, name, &entry, &c->error) == XN_OK) {
         entry->listed = true;
         entry->seen = models->scan;
-        entry->pending = entry->pending || (!entry->serving && !entry->fingerprint);
+        entry->pending = entry->pending || (!xn_model_serving_locked(entry) && !entry->tried);
         xn_models_leave_locked(models, entry);
     } else {
         c->left_out++;
@@ -165,7 +165,7 @@ static void unload_gone(xn_models *models) {
         xn_models_unload_entry(models, entry, "its folder is gone");
         pthread_mutex_lock(&models->mutex);
         entry->listed = false;
-        entry->fingerprint = 0; /* a folder that comes back is loaded again */
+        xn_model_forget_locked(entry);
         xn_models_leave_locked(models, entry);
         pthread_mutex_unlock(&models->mutex);
     }
@@ -179,8 +179,8 @@ static void report_served(xn_models *models) {
         const xn_model_entry *entry = models->entries.items[i];
         const bool by_setting = is_taken(models, NULL, entry->name);
         found += entry->listed && !by_setting;
-        served += entry->listed && !by_setting && entry->serving;
-        named += by_setting && entry->serving;
+        served += entry->listed && !by_setting && xn_model_serving_locked(entry);
+        named += by_setting && xn_model_serving_locked(entry);
     }
     pthread_mutex_unlock(&models->mutex);
     if (models->repository)
@@ -261,21 +261,30 @@ static xn_status count_bytes(checking *c, const xn_model_version *version, xn_er
     return XN_OK;
 }
 
-/* A failure of a model that --model names stops the start; one of the repository is only logged. */
-static void check_one(checking *c, const char *name, const xn_model_location *location) {
+static xn_status check_version(checking *c, const char *name, const xn_model_location *location,
+                               const char *number, xn_error *error) {
     xn_model_version *version = NULL;
     xn_model_folder folder;
-    xn_error why = {0};
-    c->count++;
-    xn_status status = xn_model_folder_open(location, &folder, &why);
+    xn_status status = xn_model_folder_open(location, number, &folder, error);
     if (status == XN_OK) {
-        status = xn_model_version_read(name, &folder, NULL, &c->models->limits, &version, &why);
+        status = xn_model_version_read(name, &folder, NULL, &c->models->limits, &version, error);
         xn_model_folder_close(&folder);
     }
     if (status == XN_OK) {
-        status = count_bytes(c, version, &why);
+        status = count_bytes(c, version, error);
         xn_model_release(&version->model);
     }
+    return status;
+}
+
+/* A failure of a model that --model names stops the start; one of the repository is only logged. */
+static void check_one(checking *c, const char *name, const xn_model_location *location) {
+    xn_model_versions found = {0};
+    xn_error why = {0};
+    c->count++;
+    xn_status status = xn_model_folder_versions(location, &c->models->policy, &found, &why);
+    for (int i = 0; i < found.count && status == XN_OK; i++)
+        status = check_version(c, name, location, found.names[i], &why);
     if (status != XN_OK && !location->repository && c->error.status == XN_OK)
         fail_named(name, status, why.message, &c->error);
     else if (status != XN_OK)

@@ -3,6 +3,7 @@
 
 #include "metrics.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void xn_model_count(const xn_model *model, const xn_model_sample *sample) {
@@ -22,24 +23,32 @@ typedef struct row {
     bool ready;
 } row;
 
-/* The models that were ever loaded; NULL without memory. */
+static void take_row(const char *name, const xn_model_slot *slot, row *out) {
+    snprintf(out->name, sizeof out->name, "%s", name);
+    memcpy(out->version, slot->version, sizeof out->version);
+    out->ready = slot->serving != NULL;
+    out->counters = slot->counters;
+    xn_model_counters_retain(out->counters);
+}
+
+/* The versions that were ever served; NULL without memory. */
 static row *take_rows(xn_models *models, size_t *count, size_t *serving, int64_t *bytes) {
     *count = *serving = 0;
     pthread_mutex_lock(&models->mutex);
     *bytes = 0;
-    row *rows = xn_mem_zalloc(models->entries.count, sizeof *rows);
+    size_t slots = 0;
+    for (size_t i = 0; i < models->entries.count; i++)
+        slots += (size_t)((const xn_model_entry *)models->entries.items[i])->slot_count;
+    row *rows = xn_mem_zalloc(slots, sizeof *rows);
     for (size_t i = 0; rows && i < models->entries.count; i++) {
         const xn_model_entry *entry = models->entries.items[i];
-        *serving += entry->serving != NULL;
-        *bytes += entry->serving ? (int64_t)entry->serving->host_bytes : 0;
-        if (!entry->counters)
-            continue;
-        row *r = &rows[(*count)++];
-        memcpy(r->name, entry->name, sizeof r->name);
-        memcpy(r->version, entry->version, sizeof r->version);
-        r->ready = entry->serving != NULL;
-        r->counters = entry->counters;
-        xn_model_counters_retain(r->counters);
+        *serving += xn_model_serving_locked(entry) != NULL;
+        for (int k = 0; k < entry->slot_count; k++) {
+            const xn_model_slot *slot = &entry->slots[k];
+            *bytes += slot->serving ? (int64_t)slot->serving->host_bytes : 0;
+            if (slot->counters)
+                take_row(entry->name, slot, &rows[(*count)++]);
+        }
     }
     pthread_mutex_unlock(&models->mutex);
     return rows;

@@ -19,9 +19,12 @@ function pictureOf(config) {
 
 async function servedNetworks() {
     const index = await (await request("/v2/repository/index", { method: "POST" })).json();
-    const names = index.filter(one => one.state === "READY").map(one => one.name).slice(0, 20);
-    const configs = await Promise.all(names.map(async name =>
-        (await request(`/v2/models/${encodeURIComponent(name)}/config`)).json()));
+    const ready = index.filter(one => one.state === "READY").slice(0, 20);
+    const configs = await Promise.all(ready.map(async ({ name, version }) => {
+        const path = `/v2/models/${encodeURIComponent(name)}/versions/${version}`;
+        const config = await (await request(`${path}/config`)).json();
+        return { ...config, path, label: version > 1 ? `${name} ${version}` : name };
+    }));
     return configs.filter(config => config.platform === "xnord_network");
 }
 
@@ -38,7 +41,7 @@ function question(config, data) {
 
 // [{score, index, label}], best first, and the times.
 async function infer(config, query, type, body) {
-    const response = await request(`/v2/models/${encodeURIComponent(config.name)}/infer${query}`,
+    const response = await request(`${config.path}/infer${query}`,
         { method: "POST", headers: { "Content-Type": type }, body });
     const { outputs, parameters } = await response.json();
     const classes = outputs[0].data.map(entry => {
@@ -84,7 +87,7 @@ const recognise = onlyLatest(async outdated => {
     canvas.setAttribute("aria-label", "The picture");
     byId("seen").replaceChildren(make("figure", {}, canvas, make("figcaption", {},
         make("b", {}, "Picture"), make("span", {}, `becomes ${height} × ${width} × ${channels}`))));
-    byId("curl").textContent = `curl -sS '${location.origin}/v2/models/${network.name}/infer?classes=10'${curlKey()} \\\n` +
+    byId("curl").textContent = `curl -sS '${location.origin}${network.path}/infer?classes=10'${curlKey()} \\\n` +
         `    --data-binary @${quoted(name)}`;
     offerToSave(file, name, file.type);
     const { classes, parameters } = await infer(network, "?classes=10", file.type, file);
@@ -184,7 +187,7 @@ const scoreDigit = onceMore(async () => {
     drawPlane(byId("cells"), cells, DIGIT_SIDE, [0, DIGIT_INK]);
     const text = JSON.stringify(question(digits, { data: [...cells] }));
     byId("digit-curl").textContent =
-        `curl -sS ${location.origin}/v2/models/${digits.name}/infer${curlKey()} -d ${quoted(text)}`;
+        `curl -sS ${location.origin}${digits.path}/infer${curlKey()} -d ${quoted(text)}`;
     const { classes, parameters } = await infer(digits, "", "application/json", text);
     const [best] = classes;
     showScores(byId("scores"), classes.sort((a, b) => a.index - b.index));
@@ -274,7 +277,7 @@ async function findNetworks() {
     place.replaceChildren();
     const pictures = served.filter(config => pictureOf(config) && !isDigits(config));
     pictures.forEach((config, i) =>
-        addChoice(place, `network-${i}`, config.name, () => chooseNetwork(config)));
+        addChoice(place, `network-${i}`, config.label, () => chooseNetwork(config)));
     byId("networks-hint").textContent = pictures.length ? "The picture becomes what it takes."
         : "None that takes pictures is served" +
             (digits ? "; one that takes digits is below." : ".");

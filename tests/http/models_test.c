@@ -5,9 +5,12 @@
 #include "nw_write.h"
 #include "xn_mem.h"
 
+#include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static xt_daemon *daemon_;
@@ -212,6 +215,110 @@ START_TEST(ready_when_warm) {
 }
 END_TEST
 
+/* ---- versions ---- */
+
+enum { CLIENTS = 4, RELOADS = 24 };
+
+typedef struct asking {
+    const xt_daemon *daemon;
+    atomic_bool over;
+    atomic_int answers, failures;
+    char failure[300];
+} asking;
+
+/* Requests without a pause, on one connection. */
+static void *ask_on(void *argument) {
+    asking *a = argument;
+    xn_rng rng = {xn_test_seed()};
+    xt_infer how = {.in = XT_IN_BINARY};
+    xt_buffer body = {0};
+    xt_conn conn;
+    void *images = xt_net_images(&nets[XT_NET_PLAIN], &rng, 2);
+    xt_infer_body(&how, &nets[XT_NET_PLAIN], images, 2, &body);
+    bool open = xt_connect(&conn, a->daemon);
+    while (open && !atomic_load(&a->over)) {
+        xt_response response;
+        if (xt_infer_send(&conn, "m", &how, &body, &response) == XT_GOT) {
+            atomic_fetch_add(response.status == 200 ? &a->answers : &a->failures, 1);
+            if (response.status != 200)
+                snprintf(a->failure, sizeof a->failure, "%d %.200s", response.status,
+                         response.body);
+            xt_response_free(&response);
+        } else {
+            atomic_fetch_add(&a->failures, 1);
+            open = false;
+        }
+    }
+    xt_disconnect(&conn);
+    xt_buffer_free(&body);
+    free(images);
+    return NULL;
+}
+
+/* A new version, the same one anew, and the one before it gone, under way of requests: none of them
+ * fails, and each version that serves is reached by its number. */
+START_TEST(reloads_fail_no_request) {
+    char folder[256], model[300], version[12], from[600], to[600], index[2000];
+    xt_response response;
+    pthread_t threads[CLIENTS];
+    asking a = {0};
+    xt_folder_make(folder, sizeof folder);
+    snprintf(model, sizeof model, "%s/m", folder);
+    ck_assert_int_eq(mkdir(model, 0777), 0);
+    xt_net_write(&nets[XT_NET_PLAIN], model, "1");
+    xt_daemon *d = xt_daemon_start(
+        XT_FLAGS("--model-repository", folder, "--version-policy", _i ? "latest:2" : "latest:1"));
+    a.daemon = d;
+    for (int i = 0; i < CLIENTS; i++)
+        ck_assert(!pthread_create(&threads[i], NULL, ask_on, &a));
+    for (int i = 2; i < RELOADS; i++) {
+        if (i % 3) { /* a version that comes in one piece */
+            snprintf(version, sizeof version, ".%d", i);
+            xt_net_write(&nets[XT_NET_PLAIN], model, version);
+            snprintf(from, sizeof from, "%s/.%d", model, i);
+            snprintf(to, sizeof to, "%s/%d", model, i);
+            ck_assert_int_eq(rename(from, to), 0);
+        }
+        xt_fetch(d, "POST", "/v2/repository/models/m/load", "", "{}", 2, &response);
+        ck_assert_msg(response.status == 200, "%s", response.body);
+        xt_response_free(&response);
+        const int before = atomic_load(&a.answers);
+        while (atomic_load(&a.answers) < before + CLIENTS && !atomic_load(&a.failures))
+            xt_nap();
+    }
+    atomic_store(&a.over, true);
+    for (int i = 0; i < CLIENTS; i++)
+        pthread_join(threads[i], NULL);
+    ck_assert_msg(!a.failures, "%d of %d: %s", a.failures, a.answers, a.failure);
+    xt_fetch(d, "GET", "/v2/models/m", "", "", 0, &response); /* 23, 22 came; 21 and 18 did not */
+    ck_assert_msg(strstr(response.body,
+                         _i ? "\"versions\": [\"22\", \"23\"]" : "\"versions\": [\"23\"]") != NULL,
+                  "%s", response.body);
+    xt_response_free(&response);
+    xt_fetch(d, "POST", "/v2/repository/index", "", "{}", 2, &response);
+    snprintf(index, sizeof index, "%s", response.body);
+    ck_assert_ptr_nonnull(strstr(index, "\"version\": \"23\", \"state\": \"READY\""));
+    ck_assert_int_eq(strstr(index, "\"version\": \"22\", \"state\": \"READY\"") != NULL, _i);
+    xt_response_free(&response);
+    static const struct {
+        const char *number;
+        int status[2];
+    } rows[] = {{"23", {200, 200}},    {"22", {404, 200}},  {"20", {404, 404}},
+                {"023", {404, 404}},   {"0", {404, 404}},   {"9999999999999999999", {404, 404}},
+                {"23x", {400, 400}},   {"-23", {400, 400}}, {"99999999999999999999", {400, 400}},
+                {"%2e%2e", {400, 400}}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(from, sizeof from, "/v2/models/m/versions/%s/ready", rows[i].number);
+        xt_fetch(d, "GET", from, "", "", 0, &response);
+        ck_assert_msg(response.status == rows[i].status[_i], "%s: %d %s", from, response.status,
+                      response.body);
+        xt_response_free(&response);
+    }
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+    xt_folder_remove(folder);
+}
+END_TEST
+
 XN_SUITE(http_models) {
     Suite *suite = suite_create("http_models");
     TCase *tcase = tcase_create("models");
@@ -222,6 +329,7 @@ XN_SUITE(http_models) {
     tcase_add_test(tcase, load_from_the_request);
     tcase_add_test(tcase, a_small_load_passes_a_large_one);
     tcase_add_loop_test(tcase, ready_when_warm, 0, 2);
+    tcase_add_loop_test(tcase, reloads_fail_no_request, 0, 2);
     suite_add_tcase(suite, tcase);
     xt_add_stopped_case(suite);
     return suite;

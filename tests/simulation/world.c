@@ -143,7 +143,9 @@ static void law_of_models(void) {
     bool busy = false;
     for (size_t i = 0; models && i < models->entries.count; i++) {
         const xn_model_entry *entry = models->entries.items[i];
-        const int64_t its = entry->serving ? (int64_t)entry->serving->host_bytes : 0;
+        int64_t its = 0;
+        for (int k = 0; k < entry->slot_count; k++)
+            its += entry->slots[k].serving ? (int64_t)entry->slots[k].serving->host_bytes : 0;
         law(its >= 0 && its <= w.config.max_models_bytes, "a model's bytes are below their limit");
         busy = busy || entry->busy;
         bytes += its;
@@ -224,6 +226,7 @@ static void draw(uint64_t seed) {
                            .max_output_bytes = 1 << 20,
                            .max_operations = 1 << 20,
                            .threads = 1,
+                           .version_policy = "latest:1",
                            .warmup = seed % 2 ? XN_WARMUP_ON : XN_WARMUP_OFF,
                            .on_device_loss = world_draws(50) ? XN_LOSS_CPU : XN_LOSS_EXIT};
     memset(&devices, 0, sizeof devices);

@@ -108,6 +108,7 @@ static xn_models *models;
 static void configure(void) {
     config = fake_config();
     config.max_models = 100;
+    snprintf(config.version_policy, sizeof config.version_policy, "latest:1");
     config.max_models_bytes = 1 << 30;
     config.max_elements = 1 << 26;
     config.max_output_bytes = 1 << 28;
@@ -177,7 +178,7 @@ static xn_model_item item_of(const char *name) {
     size_t count = 0;
     ck_assert_int_eq(xn_models_list(models, &items, &count, NULL), XN_OK);
     for (size_t i = 0; i < count; i++) {
-        ck_assert(!i || strcmp(items[i - 1].name, items[i].name) < 0);
+        ck_assert(!i || strcmp(items[i - 1].name, items[i].name) <= 0);
         if (!strcmp(items[i].name, name))
             found = items[i];
     }
@@ -356,6 +357,129 @@ START_TEST(highest_version_serves) {
     scan();
     expect_value("m", "10", 10); /* but what serves serves on */
     expect_load("m", XN_ERR_MALFORMED, "there is no config.json");
+}
+END_TEST
+
+/* The versions of "m" that serve, as the index, the metadata and requests see them. */
+static void expect_versions(const char *list) {
+    char served[300] = "", listed[300] = "";
+    xn_model_versions versions;
+    xn_model_item *items = NULL;
+    size_t count = 0;
+    xn_models_versions(models, "m", &versions);
+    for (int i = 0; i < versions.count; i++) {
+        const xn_model *model = NULL;
+        ck_assert_int_eq(xn_models_get(models, "m", versions.names[i], &model, NULL), XN_OK);
+        ck_assert_str_eq(model->version, versions.names[i]);
+        ck_assert_float_eq(value_of(model), (float)atoi(versions.names[i]));
+        xn_model_release(model);
+        sprintf(served + strlen(served), " %s", versions.names[i]);
+    }
+    ck_assert_int_eq(xn_models_list(models, &items, &count, NULL), XN_OK);
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(items[i].name, "m") && items[i].state == XN_MODEL_READY)
+            sprintf(listed + strlen(listed), " %s", items[i].version);
+    xn_mem_free(items);
+    ck_assert_str_eq(served, list);
+    ck_assert_str_eq(listed, list);
+    if (versions.count)
+        expect_value("m", versions.names[versions.count - 1],
+                     (float)atoi(versions.names[versions.count - 1]));
+}
+
+static void make_version(int number) {
+    char folder[16];
+    snprintf(folder, sizeof folder, "m/%d", number);
+    make_tiny(folder, plain, (float)number);
+}
+
+static void open_with_policy(const char *policy) {
+    snprintf(config.version_policy, sizeof config.version_policy, "%s", policy);
+    open_models();
+}
+
+/* With 2, 3, 9, 10 in its folder, and what are no versions; then 11 comes, then 3 goes. */
+static const struct {
+    const char *policy, *first, *second, *third;
+} policies[] = {
+    {"latest:1", " 10", " 11", " 11"},
+    {"latest:2", " 9 10", " 10 11", " 10 11"},
+    {"latest:4", " 2 3 9 10", " 3 9 10 11", " 2 9 10 11"},
+    {"latest:32", " 2 3 9 10", " 2 3 9 10 11", " 2 9 10 11"},
+    {"all", " 2 3 9 10", " 2 3 9 10 11", " 2 9 10 11"},
+    {"specific:3,9,11,700", " 3 9", " 3 9 11", " 9 11"},
+    {"specific:9", " 9", " 9", " 9"},
+};
+
+START_TEST(policies_serve) {
+    static const int numbers[] = {9, 2, 10, 3};
+    make_folder("m");
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        make_version(numbers[i]);
+    make_tiny("m/012", plain, 12);
+    make_tiny("m/1000000000000000000", plain, 1000);
+    make_tiny("m/-13", plain, 13);
+    make_tiny("m/0", plain, 14);
+    open_with_policy(policies[_i].policy);
+    scan();
+    expect_versions(policies[_i].first);
+    make_version(11);
+    expect_load("m", XN_OK, "");
+    expect_versions(policies[_i].second);
+    ck_assert_int_eq(rename(at("m/3"), at("m/.3")), 0);
+    scan();
+    expect_versions(policies[_i].third);
+    ck_assert_int_eq(xn_models_unload(models, "m", NULL), XN_OK);
+    expect_versions("");
+    expect_missing("m", XN_ERR_LOADING, "unloaded by a request");
+    ck_assert_int_eq(models->bytes, 0);
+    expect_load("m", XN_OK, "");
+    expect_versions(policies[_i].third);
+}
+END_TEST
+
+START_TEST(policies_without_a_version) {
+    make_folder("m");
+    make_version(1);
+    open_with_policy(_i ? "specific:2" : "all");
+    if (_i) {
+        expect_load("m", XN_ERR_MALFORMED, "none of the versions that --version-policy names");
+        return;
+    }
+    for (int i = 2; i <= XN_VERSIONS_MAX; i++)
+        make_version(i);
+    expect_load("m", XN_OK, "");
+    make_version(XN_VERSIONS_MAX + 1);
+    expect_load("m", XN_ERR_LIMIT, "more than 32 versions");
+}
+END_TEST
+
+/* What is wrong with one version leaves the others, and is told of it alone. */
+START_TEST(a_broken_version_leaves_the_others) {
+    xn_error error = {0};
+    make_folder("m");
+    make_version(1);
+    make_version(2);
+    make_tiny("outside", plain, 3);
+    open_with_policy("latest:2");
+    scan();
+    expect_versions(" 1 2");
+    ck_assert_int_eq(symlink("/usr", at("m/3")), 0); /* leads out of the repository */
+    expect_load("m", XN_ERR_MALFORMED, "leads out of");
+    expect_versions(" 1 2");
+    ck_assert_int_eq(get_status("m", "3", &error), XN_ERR_LOADING);
+    ck_assert_ptr_nonnull(
+        strstr(error.message, "version 3 of model \"m\" is not ready: 3 is a link"));
+    ck_assert_int_eq(get_status("m", "4", &error), XN_ERR_NOT_FOUND);
+    ck_assert_int_eq(get_status("m", "02", &error), XN_ERR_NOT_FOUND);
+    ck_assert_int_eq(get_status("m", "99999999999999999999", &error), XN_ERR_NOT_FOUND);
+    ck_assert_int_eq(unlink(at("m/3")), 0);
+    ck_assert_int_eq(symlink("../outside", at("m/3")), 0); /* stays in it */
+    scan();
+    expect_versions(" 2 3");
+    write_text("m/3", "config.json", "{");
+    scan();
+    expect_versions(" 2 3"); /* what serves serves on */
 }
 END_TEST
 
@@ -972,6 +1096,23 @@ START_TEST(folder_changes_while_it_is_read) {
 }
 END_TEST
 
+static void highest_vanishes(void) {
+    ck_assert_int_eq(rename(at("m/3"), at("m/.3")), 0);
+}
+
+/* A version that goes while it is read: those that are there then are served. */
+START_TEST(a_version_vanishes_while_it_is_read) {
+    make_folder("m");
+    make_version(1);
+    make_version(2);
+    make_version(3);
+    const size_t tensors = write_padded_tensors("m/3", 3);
+    open_with_policy(_i ? "latest:2" : "latest:1");
+    expect_meddled(tensors, 1, highest_vanishes, XN_OK, "");
+    expect_versions(_i ? " 1 2" : " 2");
+}
+END_TEST
+
 static void look_at_both(void) {
     expect_item("a", XN_MODEL_LOADING, "", "");
     expect_item("b", XN_MODEL_LOADING, "", "");
@@ -1373,7 +1514,7 @@ START_TEST(hammer) {
         xn_model_stats_read(model, &s);
         counted += s.success.count;
         const xn_model_entry *entry = models->entries.items[i];
-        bytes += (int64_t)entry->serving->host_bytes;
+        bytes += (int64_t)xn_model_serving_locked(entry)->serving->host_bytes;
         ck_assert_int_eq(entry->users, 0);
         xn_model_release(model);
     }
@@ -1390,6 +1531,10 @@ XN_SUITE(models) {
     tcase_add_test(t, tiny_model_is_described);
     tcase_add_test(t, serves_once_it_is_warm);
     tcase_add_test(t, highest_version_serves);
+    tcase_add_loop_test(t, policies_serve, 0, sizeof policies / sizeof *policies);
+    tcase_add_loop_test(t, policies_without_a_version, 0, 2);
+    tcase_add_test(t, a_broken_version_leaves_the_others);
+    tcase_add_loop_test(t, a_version_vanishes_while_it_is_read, 0, 2);
     tcase_add_test(t, broken_models_leave_others_alone);
     tcase_add_test(t, links_that_stay_inside_are_followed);
     tcase_add_test(t, names_do_not_lead_out);

@@ -49,13 +49,25 @@ static void append_end(xn_document *text, const xn_model_end *end) {
     xn_document_add(text, "}");
 }
 
+/* Those that serve; one that has just been unloaded is none of them. */
+static void append_versions(xn_document *text, const xn_context *ctx,
+                            const xn_served_model *model) {
+    xn_model_versions versions = {0};
+    if (model->network)
+        xn_models_versions(ctx->service->models, model->name, &versions);
+    if (!versions.count)
+        xn_document_add(text, "\"%s\"", model->version);
+    for (int i = 0; i < versions.count; i++)
+        xn_document_add(text, "%s\"%s\"", i ? ", " : "", versions.names[i]);
+}
+
 static void append_metadata(xn_document *text, const xn_context *ctx,
                             const xn_served_model *model) {
-    (void)ctx;
     xn_document_add(text, "{");
     append_member(text, "name", model->name);
-    xn_document_add(text, ", \"versions\": [\"%s\"], \"platform\": \"%s\", \"inputs\": [",
-                    model->version, model->platform);
+    xn_document_add(text, ", \"versions\": [");
+    append_versions(text, ctx, model);
+    xn_document_add(text, "], \"platform\": \"%s\", \"inputs\": [", model->platform);
     append_end(text, model->input);
     xn_document_add(text, "], \"outputs\": [");
     for (int i = 0; i < model->output_count; i++) {
@@ -104,14 +116,31 @@ static void append_config_end(xn_document *text, const xn_model_end *end) {
     append_list(text, &end->shape, "");
 }
 
+static void append_policy(xn_document *text, const xn_context *ctx) {
+    xn_version_policy policy;
+    if (xn_version_policy_parse(ctx->service->config->version_policy, &policy, NULL) != XN_OK)
+        return; /* it was checked at the start */
+    if (policy.all)
+        xn_document_add(text, "\"all\": {}");
+    else if (policy.latest)
+        xn_document_add(text, "\"latest\": {\"num_versions\": %d}", policy.latest);
+    else
+        xn_document_add(text, "\"specific\": {\"versions\": [");
+    for (int i = 0; i < policy.count; i++)
+        xn_document_add(text, "%s%s", i ? ", " : "", policy.listed[i]);
+    if (policy.count)
+        xn_document_add(text, "]}");
+}
+
 static void append_config(xn_document *text, const xn_context *ctx, const xn_served_model *model) {
     const xn_model_end *input = model->input;
     xn_document_add(text, "{");
     append_member(text, "name", model->name);
-    xn_document_add(text,
-                    ", \"platform\": \"%s\", \"backend\": \"xnord\", \"version_policy\": "
-                    "{\"latest\": {\"num_versions\": 1}}, \"max_batch_size\": %lld, \"input\": [{",
-                    model->platform, (long long)model->max_batch_size);
+    xn_document_add(text, ", \"platform\": \"%s\", \"backend\": \"xnord\", \"version_policy\": {",
+                    model->platform);
+    append_policy(text, ctx);
+    xn_document_add(text, "}, \"max_batch_size\": %lld, \"input\": [{",
+                    (long long)model->max_batch_size);
     append_config_end(text, input);
     if (input->shape.rank == 3)
         xn_document_add(text, ", \"format\": \"FORMAT_%s\"",
