@@ -47,8 +47,10 @@ static double noise(double x, double y, unsigned seed) {
 
 static unsigned char sample(unsigned x, unsigned y, unsigned seed) {
     double value = 128, weight = 80;
-    for (unsigned scale = 128; scale >= 1; scale /= 2, weight *= 0.86)
+    for (unsigned scale = 128; scale >= 1; scale /= 2) {
         value += weight * noise((double)x / scale, (double)y / scale, seed + scale);
+        weight *= 0.86;
+    }
     return (unsigned char)fmin(fmax(value, 0), 255);
 }
 
@@ -151,7 +153,8 @@ static double now(void) {
 
 static void *work(void *context) {
     worker *w = context;
-    for (const double end = now() + w->seconds; now() < end; w->pictures++)
+    const double end = now() + w->seconds;
+    for (; now() < end; w->pictures++)
         kinds[w->kind].run(&files[w->pictures % FILES]);
     return NULL;
 }
