@@ -248,17 +248,11 @@ START_TEST(failed_allocation_releases_what_is_kept_and_tries_again) {
 }
 END_TEST
 
-/* Fails the allocation of that number, counted from 0. */
-static bool fail_one(void *context, size_t bytes) {
-    (void)bytes;
-    return (*(long *)context)-- != 0;
-}
-
 START_TEST(plain_memory_and_its_failures) {
     xn_buffers *buffers = NULL;
     xn_error error = {0};
-    long number = 0;
-    xn_mem_set_hook(fail_one, &number);
+    atomic_int number = 0; /* of the allocation that fails */
+    xn_mem_set_hook(xn_test_count_down, &number);
     ck_assert_int_eq(xn_buffers_create(NULL, NULL, MIB, &buffers, &error), XN_ERR_NO_MEMORY);
     ck_assert_ptr_null(buffers);
     number = 1;

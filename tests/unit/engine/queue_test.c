@@ -5,6 +5,7 @@
 #include "xn_mem.h"
 #include "xn_test.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -569,21 +570,16 @@ END_TEST
 
 /* ---- memory ---- */
 
-static bool fail_at(void *context, size_t bytes) {
-    (void)bytes;
-    return (*(int *)context)-- != 0;
-}
-
 START_TEST(allocations_fail) {
     xn_job job;
     job_init(&job, 0, 5, 1, 1);
     job.deadline_ns = 1;
     for (int i = 0;; i++) {
-        int countdown = i;
+        atomic_int countdown = i;
         xn_batch_policy policy = {4, 0};
         xn_queue *queue = NULL;
         xn_error error = {0};
-        xn_mem_set_hook(fail_at, &countdown);
+        xn_mem_set_hook(xn_test_count_down, &countdown);
         xn_status status = xn_queue_create(&policy, 10, &queue, &error);
         if (status == XN_OK)
             status = xn_queue_push(queue, &job, &error);

@@ -1,4 +1,5 @@
 /* Requests in JSON and OIP binary: what a valid one means, and every way to be refused. */
+#include "fault/fault.h"
 #include "proto_bodies.h"
 #include "xn_mem.h"
 #include "xn_test.h"
@@ -296,18 +297,6 @@ START_TEST(refuses_every_truncation) {
 }
 END_TEST
 
-typedef struct failing {
-    int64_t countdown; /* this many succeed, then one fails (or all) */
-    bool all;
-} failing;
-
-static bool fail_in_turn(void *context, size_t bytes) {
-    failing *f = context;
-    (void)bytes;
-    int64_t left = f->countdown--;
-    return left > 0 || (left < 0 && !f->all);
-}
-
 /* Each allocation failed in turn, alone or with all after it: NO_MEMORY, or (when the parse needed
  * fewer) the right result. */
 START_TEST(survives_every_failed_allocation) {
@@ -321,8 +310,9 @@ START_TEST(survives_every_failed_allocation) {
             xn_status status = XN_ERR_NO_MEMORY;
             int n = 0;
             for (; status && n < 10000; n++) {
-                failing f = {n, all};
-                xn_mem_set_hook(fail_in_turn, &f);
+                static xt_fault fault;
+                xn_mem_set_hook(xt_fault_hook, &fault);
+                xt_fault_arm(&fault, n, all);
                 status = proto_sample_parse(&sample, sample.body.length, &r, &error);
                 xn_mem_set_hook(NULL, NULL);
                 ck_assert_msg(status == XN_OK || status == XN_ERR_NO_MEMORY, "%s, %d: %s: %s",
