@@ -8,20 +8,6 @@
 
 #define POST_CONV "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 
-/* A 408 and the close, or only the close when `told` is false. */
-static void expect_timeout(xt_conn *conn, bool told, const char *what) {
-    xt_response response;
-    xt_result result = xt_receive(conn, false, false, &response);
-    if (told) {
-        ck_assert_msg(result == XT_GOT, "%s: got %s", what, xt_result_name(result));
-        xt_check_error(&response, 408, NULL, NULL, what);
-        ck_assert_msg(xt_closed_within(conn, XT_PATIENCE_MS), "%s: stays open", what);
-    } else {
-        ck_assert_msg(result == XT_CLOSED, "%s: got %s", what, xt_result_name(result));
-    }
-    xt_response_free(&response);
-}
-
 /* Sends the filler over and over until the daemon closes; it must, although bytes keep coming. */
 static void trickle(xt_conn *conn, const char *filler, const char *what) {
     int64_t deadline = xt_now_ms() + XT_PATIENCE_MS;
@@ -32,90 +18,63 @@ static void trickle(xt_conn *conn, const char *filler, const char *what) {
     ck_abort_msg("%s: still open after %d ms", what, XT_PATIENCE_MS);
 }
 
-START_TEST(slow_headers) {
-    static const struct {
-        const char *start, *filler;
-        bool told; /* a request had begun */
-    } table[] = {
-        {"GET /v2 HTTP/1.1\r\nHost: a\r\nX-Slow: ", NULL, true},
-        {"GET /v2 HTTP/1.1\r\nHost: a\r\n", "X-A: b\r\n", true},
-        {POST_CONV "Content-Length: 10\r\n", NULL, true},
-    };
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--header-timeout-ms", "300"));
-    xt_conn conn;
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        ck_assert(xt_connect(&conn, d));
-        ck_assert(xt_send_text(&conn, table[i].start));
-        if (table[i].filler)
-            trickle(&conn, table[i].filler, table[i].start);
-        expect_timeout(&conn, table[i].told, table[i].start);
-        xt_disconnect(&conn);
-    }
-    ck_assert(xt_metric_becomes(d, "xnord_connections_closed_total{reason=\"header_timeout\"}", 3));
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
+/* What ends such a connection: a 408 and the close, the close alone behind so many answers, or the
+ * close with or without a word. */
+typedef enum { TOLD, CLOSED, EITHER } ending;
 
-/* Not even a request line: closed all the same, with or without a word. */
-START_TEST(silent_connections) {
-    static const char *const starts[] = {"", "GET /v2 HT", "G"};
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--header-timeout-ms", "300"));
-    xt_conn conn;
-    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
-        ck_assert(xt_connect(&conn, d));
-        ck_assert(xt_send_text(&conn, starts[i]));
-        ck_assert_msg(xt_closed_within(&conn, XT_PATIENCE_MS), "'%s' stays open", starts[i]);
-        xt_disconnect(&conn);
-    }
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
+#define BODY POST_CONV "Content-Length: 100000000\r\n\r\n{"
+#define BEGUN "GET /v2 HTTP/1.1\r\nHost: a\r\n"
+/* clang-format off */
+static const struct {
+    const char *flags[5], *start, *filler;
+    ending ending;
+    int answers;
+    const char *reason; /* of the close, as it is counted; NULL: any */
+} slow[] = {
+    {{"--header-timeout-ms", "300"}, BEGUN "X-Slow: ", NULL, TOLD, 0, "header_timeout"},
+    {{"--header-timeout-ms", "300"}, BEGUN, "X-A: b\r\n", TOLD, 0, "header_timeout"},
+    {{"--header-timeout-ms", "300"}, POST_CONV "X-A: b\r\n", NULL, TOLD, 0, "header_timeout"},
+    /* not even a request line */
+    {{"--header-timeout-ms", "300"}, "", NULL, EITHER, 0, NULL},
+    {{"--header-timeout-ms", "300"}, "GET /v2 HT", NULL, EITHER, 0, NULL},
+    {{"--header-timeout-ms", "300"}, "G", NULL, EITHER, 0, NULL},
+    {{"--body-timeout-ms", "300"}, BODY, NULL, TOLD, 0, "body_timeout"},
+    {{"--body-timeout-ms", "300"}, BODY, "          ", TOLD, 0, "body_timeout"},
+    /* within the total time, but below the rate, which is judged after the first 5 seconds */
+    {{"--body-timeout-ms", "3600000", "--body-min-rate", "1M"}, BODY, " ", TOLD, 0, NULL},
+    {{"--idle-timeout-ms", "300"}, BEGUN "\r\n" BEGUN "\r\n", NULL, CLOSED, 2, "idle_timeout"},
+};
+/* clang-format on */
 
-START_TEST(slow_body) {
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--body-timeout-ms", "300"));
-    xt_conn conn;
-    for (int filled = 0; filled < 2; filled++) {
-        ck_assert(xt_connect(&conn, d));
-        ck_assert(xt_send_text(&conn, POST_CONV "Content-Length: 100000000\r\n\r\n{"));
-        if (filled)
-            trickle(&conn, "          ", "a slow body");
-        expect_timeout(&conn, true, "a slow body");
-        xt_disconnect(&conn);
-    }
-    ck_assert(xt_metric_becomes(d, "xnord_connections_closed_total{reason=\"body_timeout\"}", 2));
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 0));
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_bytes", 0));
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
-
-/* Within the total time, but below the rate, which is judged after the first 5 seconds. */
-START_TEST(body_below_the_rate) {
-    xt_daemon *d =
-        xt_daemon_start(XT_FLAGS("--body-timeout-ms", "3600000", "--body-min-rate", "1M"));
-    xt_conn conn;
-    ck_assert(xt_connect(&conn, d));
-    ck_assert(xt_send_text(&conn, POST_CONV "Content-Length: 100000000\r\n\r\n{"));
-    trickle(&conn, " ", "a body below the rate");
-    expect_timeout(&conn, true, "a body below the rate");
-    xt_disconnect(&conn);
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
-
-START_TEST(idle_connections) {
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--idle-timeout-ms", "300"));
+START_TEST(ended_by_its_deadline) {
+    const char *start = slow[_i].start;
+    char sample[80];
     xt_conn conn;
     xt_response response;
-    ck_assert(xt_connect(&conn, d));
-    for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(xt_request(&conn, "GET", "/v2", "", NULL, 0, &response), XT_GOT);
+    xt_daemon *d = xt_daemon_start(slow[_i].flags);
+    ck_assert(xt_connect(&conn, d) && xt_send_text(&conn, start));
+    if (slow[_i].filler)
+        trickle(&conn, slow[_i].filler, start);
+    for (int i = 0; i < slow[_i].answers; i++) {
+        ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
         ck_assert_int_eq(response.status, 200);
         xt_response_free(&response);
     }
-    expect_timeout(&conn, false, "an idle connection");
+    if (slow[_i].ending != EITHER) {
+        const xt_result result = xt_receive(&conn, false, false, &response);
+        ck_assert_msg(result == (slow[_i].ending == TOLD ? XT_GOT : XT_CLOSED), "%s: got %s", start,
+                      xt_result_name(result));
+        if (slow[_i].ending == TOLD)
+            xt_check_error(&response, 408, NULL, NULL, start);
+        xt_response_free(&response);
+    }
+    ck_assert_msg(xt_closed_within(&conn, XT_PATIENCE_MS), "'%s' stays open", start);
     xt_disconnect(&conn);
-    ck_assert(xt_metric_becomes(d, "xnord_connections_closed_total{reason=\"idle_timeout\"}", 1));
+    snprintf(sample, sizeof sample, "xnord_connections_closed_total{reason=\"%s\"}",
+             slow[_i].reason);
+    ck_assert(!slow[_i].reason || xt_metric_becomes(d, sample, 1));
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 0));
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_bytes", 0));
     ck_assert_int_eq(xt_daemon_stop(d), 0);
 }
 END_TEST
@@ -234,11 +193,7 @@ XN_SUITE(http_slow) {
     TCase *t = tcase_create("slow");
     tcase_set_timeout(t, 180);
     tcase_add_checked_fixture(t, NULL, xt_reap);
-    tcase_add_test(t, slow_headers);
-    tcase_add_test(t, silent_connections);
-    tcase_add_test(t, slow_body);
-    tcase_add_test(t, body_below_the_rate);
-    tcase_add_test(t, idle_connections);
+    tcase_add_loop_test(t, ended_by_its_deadline, 0, sizeof slow / sizeof *slow);
     tcase_add_test(t, waiting_for_an_answer_is_no_idleness);
     tcase_add_test(t, readers_that_do_not_read);
     tcase_add_test(t, connections_in_total);

@@ -91,10 +91,6 @@ static bool connect_address(xt_conn *conn, int port, const char *source) {
     return true;
 }
 
-bool xt_connect_port(xt_conn *conn, int port) {
-    return connect_address(conn, port, NULL);
-}
-
 bool xt_connect(xt_conn *conn, const xt_daemon *daemon) {
     return connect_address(conn, daemon->port, NULL);
 }

@@ -106,7 +106,6 @@ typedef enum {
 const char *xt_result_name(xt_result result);
 
 bool xt_connect(xt_conn *conn, const xt_daemon *daemon);
-bool xt_connect_port(xt_conn *conn, int port);
 /* From another loopback address, such as "127.0.0.2". */
 bool xt_connect_from(xt_conn *conn, const xt_daemon *daemon, const char *source);
 void xt_disconnect(xt_conn *conn); /* an orderly close; safe to repeat */
