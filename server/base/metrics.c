@@ -44,6 +44,7 @@ static const struct {
 } gauges[] =
     {
         {"xnord_queue_depth", "Requests waiting for a worker."},
+        {"xnord_queue_oldest_seconds", "How long the oldest of them has waited."},
         {"xnord_inflight_requests", "Requests accepted and not yet answered."},
         {"xnord_inflight_bytes", "Bodies, weights and outputs of the requests in flight."},
         {"xnord_connections", "Open connections."},
@@ -447,6 +448,7 @@ static void add_process(xn_document *p, const xn_metrics *metrics) {
 char *xn_metrics_render(const xn_metrics *metrics, size_t *length) {
     xn_document p = {0};
     events sums;
+    char number[XN_METRICS_NUMBER_MAX];
     add_up(metrics, &sums);
     add_requests(&p, &sums);
     add_reasons(&p, "xnord_rejected_requests_total", "Requests refused, by reason.", reject_names,
@@ -458,8 +460,12 @@ char *xn_metrics_render(const xn_metrics *metrics, size_t *length) {
     add_device_info(&p, metrics);
     for (int i = 0; i < XN_GAUGE_COUNT; i++) {
         family(&p, gauges[i].name, "gauge", gauges[i].help);
-        xn_document_add(&p, "%s %lld\n", gauges[i].name,
-                        (long long)xn_metrics_gauge(metrics, (xn_gauge)i));
+        const int64_t value = xn_metrics_gauge(metrics, (xn_gauge)i);
+        if (i == XN_GAUGE_QUEUE_OLDEST_NS)
+            xn_document_add(&p, "%s %s\n", gauges[i].name,
+                            xn_metrics_seconds((uint64_t)value, number));
+        else
+            xn_document_add(&p, "%s %lld\n", gauges[i].name, (long long)value);
     }
     for (int i = 0; i < XN_COUNTER_COUNT; i++) {
         family(&p, counters[i].name, "counter", counters[i].help);

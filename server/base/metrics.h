@@ -68,6 +68,7 @@ typedef enum {
 
 typedef enum {
     XN_GAUGE_QUEUE_DEPTH,            /* xnord_queue_depth: waiting for a worker */
+    XN_GAUGE_QUEUE_OLDEST_NS,        /* xnord_queue_oldest_seconds: set before a page is shown */
     XN_GAUGE_INFLIGHT,               /* xnord_inflight_requests: accepted and not yet answered */
     XN_GAUGE_INFLIGHT_BYTES,         /* xnord_inflight_bytes */
     XN_GAUGE_CONNECTIONS,            /* xnord_connections */

@@ -102,6 +102,8 @@ typedef struct xn_engine_health {
     char reason[200]; /* why not ready, or "" */
 } xn_engine_health;
 void xn_engine_health_get(xn_engine *engine, xn_engine_health *out);
+/* How long the oldest job has waited for a worker; 0: none waits. */
+int64_t xn_engine_oldest_wait_ns(xn_engine *engine);
 /* While anything is being read in, the engine is not ready; while it is weights, names that the
  * store does not know are XN_ERR_LOADING. */
 void xn_engine_set_loading(xn_engine *engine, xn_loading what, bool loading);

@@ -75,6 +75,19 @@ void xn_engine_health_get(xn_engine *engine, xn_engine_health *out) {
     snprintf(out->backend, sizeof out->backend, "%.7s", xn_engine_primary(engine));
 }
 
+int64_t xn_engine_oldest_wait_ns(xn_engine *engine) {
+    const xn_pools *pools = &engine->pools;
+    int64_t oldest_ns = XN_QUEUE_EMPTY;
+    xn_lock_take(&engine->lock);
+    const int64_t now_ns = xn_now_ns();
+    for (int i = 0; i < pools->count; i++) {
+        const int64_t its_ns = xn_queue_oldest_ns(pools->each[i].queue);
+        oldest_ns = its_ns < oldest_ns ? its_ns : oldest_ns;
+    }
+    xn_lock_drop(&engine->lock);
+    return oldest_ns < now_ns ? now_ns - oldest_ns : 0;
+}
+
 /* ---- the answer cache ---- */
 
 bool xn_engine_cache_lookup(xn_engine *engine, xn_job *job) {

@@ -498,7 +498,7 @@ class Real(unittest.TestCase):
             scaler = one(f"overlays/{overlay}", "HorizontalPodAutoscaler")["spec"]
             for metric in scaler["metrics"]:
                 if metric["type"] == "Pods":
-                    self.assertRegex(page, rf"(?m)^{metric['pods']['metric']['name']} \d+$")
+                    self.assertRegex(page, rf"(?m)^{metric['pods']['metric']['name']} [\d.]+$")
             daemon.stop()
 
     def test_kserves_arguments(self):

@@ -101,6 +101,7 @@ static call call_hold(double weight, const char *more) {
 
 static void wait_queued(double requests) {
     ck_assert(xt_metric_becomes(&server.address, "xnord_queue_depth", requests));
+    ck_assert_double_gt(xt_metric(&server.address, "xnord_queue_oldest_seconds"), 0);
 }
 
 static void take(call *c, xt_response *response) {

@@ -259,6 +259,7 @@ START_TEST(reasons_gauges_and_counters) {
     static const char *const closes[] = {"header_timeout", "body_timeout", "send_timeout",
                                          "idle_timeout", "client_gone"};
     static const char *const gauges[] = {"xnord_queue_depth",
+                                         "xnord_queue_oldest_seconds",
                                          "xnord_inflight_requests",
                                          "xnord_inflight_bytes",
                                          "xnord_connections",
@@ -306,7 +307,7 @@ START_TEST(reasons_gauges_and_counters) {
         ck_assert(value_of(series) == i + 1);
     }
     for (int i = 0; i < XN_GAUGE_COUNT; i++)
-        ck_assert(value_of(gauges[i]) == 100 * i - 2);
+        ck_assert(value_of(gauges[i]) == (strstr(gauges[i], "_seconds") ? 98e-9 : 100 * i - 2));
     for (int i = 0; i < XN_COUNTER_COUNT; i++)
         ck_assert(value_of(counters[i]) == 9007199254740000.0 + i);
     xn_metrics_free(metrics);

@@ -67,6 +67,7 @@ struct xn_job {
     /* the engine's own */
     xn_job *next;     /* in a list of jobs that left the queue */
     xn_list in_group; /* by arrival */
+    xn_list in_queue; /* by submitted_ns */
     struct xn_group *group;
     uint64_t arrival;       /* the order of jobs with the same submitted_ns */
     xn_heap_node deadline;  /* in the heap of deadlines */

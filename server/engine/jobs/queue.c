@@ -50,6 +50,7 @@ struct xn_queue {
     uint64_t start_ns, middle_ns;
     xn_heap active, resting, waiting;
     size_t resting_count;
+    xn_list jobs; /* the oldest first */
     xn_hash_table groups, flows;
 };
 
@@ -105,6 +106,7 @@ xn_status xn_queue_create(const xn_batch_policy *policy, int64_t depth, xn_queue
     queue->active.before = flow_before;
     queue->resting.before = resting_before;
     queue->waiting.before = group_before;
+    xn_list_init(&queue->jobs);
     queue->groups = (xn_hash_table){heads, buckets - 1};
     queue->flows = (xn_hash_table){heads + buckets, buckets - 1};
     *out = queue;
@@ -346,6 +348,19 @@ static void group_link(xn_group *group, xn_job *job) {
     job->group = group;
 }
 
+static void queue_link(xn_queue *queue, xn_job *job) {
+    xn_list *after = queue->jobs.previous;
+    while (after != &queue->jobs &&
+           XN_ITEM(after, xn_job, in_queue)->submitted_ns > job->submitted_ns)
+        after = after->previous;
+    xn_list_add_first(after, &job->in_queue);
+}
+
+int64_t xn_queue_oldest_ns(const xn_queue *queue) {
+    const xn_list *first = queue->jobs.next;
+    return first == &queue->jobs ? XN_QUEUE_EMPTY : XN_ITEM(first, xn_job, in_queue)->submitted_ns;
+}
+
 xn_status xn_queue_push(xn_queue *queue, xn_job *job, xn_error *error) {
     xn_group *group = group_for(queue, job);
     if (!group)
@@ -354,6 +369,7 @@ xn_status xn_queue_push(xn_queue *queue, xn_job *job, xn_error *error) {
     job->arrival = queue->arrivals++;
     queue->count++;
     group_link(group, job);
+    queue_link(queue, job);
     group->images += job->images;
     group->urgent += is_urgent(queue, job);
     group_update(queue, group, first_of(group) == job);
@@ -365,6 +381,7 @@ static void unlink_job(xn_queue *queue, xn_job *job) {
     xn_group *group = job->group;
     assert(group && queue->count > 0);
     xn_list_remove(&job->in_group);
+    xn_list_remove(&job->in_queue);
     queue->count--;
     group->images -= job->images;
     group->urgent -= is_urgent(queue, job);

@@ -48,6 +48,7 @@ void xn_queue_free(xn_queue *queue); /* NULL-safe; forgets jobs still inside */
 xn_status xn_queue_push(xn_queue *queue, xn_job *job, xn_error *error);
 void xn_queue_remove(xn_queue *queue, xn_job *job);
 int64_t xn_queue_count(const xn_queue *queue);
+int64_t xn_queue_oldest_ns(const xn_queue *queue); /* its submitted_ns; XN_QUEUE_EMPTY */
 xn_job *xn_queue_any(const xn_queue *queue); /* the oldest of its group; NULL: nothing waits */
 
 /* 0: xn_queue_take gives a batch. XN_QUEUE_EMPTY: nothing waits. Else nanoseconds to wait. */

@@ -68,7 +68,10 @@ static void show_server(xn_context *ctx) {
 
 static void show_metrics(xn_context *ctx) {
     size_t length = 0;
-    char *text = xn_metrics_render(xn_engine_metrics(ctx->service->engine), &length);
+    xn_engine *engine = ctx->service->engine;
+    xn_metrics_gauge_set(xn_engine_metrics(engine), XN_GAUGE_QUEUE_OLDEST_NS,
+                         xn_engine_oldest_wait_ns(engine));
+    char *text = xn_metrics_render(xn_engine_metrics(engine), &length);
     if (!text) {
         xn_context_fail_memory(ctx);
         return;

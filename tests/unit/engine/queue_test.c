@@ -525,6 +525,11 @@ START_TEST(random_operations) {
         }
         const xn_job *any = xn_queue_any(queue);
         ck_assert(any ? m.queued[any - m.jobs] : !xn_queue_count(queue));
+        int64_t oldest_ns = XN_QUEUE_EMPTY;
+        for (size_t k = 0; k < sizeof m.jobs / sizeof *m.jobs; k++)
+            if (m.queued[k] && m.jobs[k].submitted_ns < oldest_ns)
+                oldest_ns = m.jobs[k].submitted_ns;
+        ck_assert_int_eq(xn_queue_oldest_ns(queue), oldest_ns);
     }
     xn_queue_free(queue);
 }
