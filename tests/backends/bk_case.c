@@ -22,6 +22,26 @@ bk_case bk_case_default(void) {
     return c;
 }
 
+bk_case bk_geometry(int64_t images, int64_t channels, int64_t height, int64_t width,
+                    int64_t out_channels, int64_t kernel_h, int64_t kernel_w) {
+    bk_case c = bk_case_default();
+    c.images = images;
+    c.channels = channels;
+    c.height = height;
+    c.width = width;
+    c.out_channels = out_channels;
+    c.kernel_h = kernel_h;
+    c.kernel_w = kernel_w;
+    return c;
+}
+
+void bk_pad(bk_case *c, int64_t top, int64_t left, int64_t bottom, int64_t right) {
+    c->params.padding[0] = top;
+    c->params.padding[1] = left;
+    c->params.padding[2] = bottom;
+    c->params.padding[3] = right;
+}
+
 void bk_case_describe(const bk_case *c, char text[BK_TEXT]) {
     const xn_conv_params *p = &c->params;
     char padding[100];

@@ -41,6 +41,10 @@ typedef struct bk_case {
 
 /* A small case to start from: 1 image, 1 channel, 5 x 6, one 3 x 3 filter, random FP32. */
 bk_case bk_case_default(void);
+/* The same with another shape. */
+bk_case bk_geometry(int64_t images, int64_t channels, int64_t height, int64_t width,
+                    int64_t out_channels, int64_t kernel_h, int64_t kernel_w);
+void bk_pad(bk_case *c, int64_t top, int64_t left, int64_t bottom, int64_t right);
 
 #define BK_TEXT 400
 /* Everything that tells the case, on one line. */

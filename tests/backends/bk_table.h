@@ -13,10 +13,6 @@ typedef struct bk_cursor {
 /* Hands the case on, with a seed, items and spare images by its number. */
 void bk_deal(bk_cursor *at, bk_case c);
 
-bk_case bk_geometry(int64_t images, int64_t channels, int64_t height, int64_t width,
-                    int64_t out_channels, int64_t kernel_h, int64_t kernel_w);
-void bk_pad(bk_case *c, int64_t top, int64_t left, int64_t bottom, int64_t right);
-
 /* Sections of bk_tiles.c. */
 void bk_each_strip(bk_visit visit, void *context);
 void bk_each_plane(bk_visit visit, void *context);

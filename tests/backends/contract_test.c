@@ -106,14 +106,9 @@ END_TEST
 
 /* Two problems on different code: few channels and many. */
 static bk_case usual_case(int which, int64_t images) {
-    bk_case c = bk_case_default();
-    c.images = images;
-    c.channels = which ? 70 : 1;
-    c.height = which ? 6 : 13;
-    c.width = which ? 7 : 37;
-    c.out_channels = which ? 5 : 3;
-    for (int i = 0; i < 4; i++)
-        c.params.padding[i] = 1;
+    bk_case c =
+        which ? bk_geometry(images, 70, 6, 7, 5, 3, 3) : bk_geometry(images, 1, 13, 37, 3, 3, 3);
+    bk_pad(&c, 1, 1, 1, 1);
     c.scale = c.bias = true;
     c.seed = 99 + (uint64_t)which;
     return c;

@@ -28,14 +28,11 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* The convolution of a shape; its epilogue is a combination's. */
 static void make_subject(const shape *of, bk_step *s) {
-    bk_case c = bk_case_default();
-    c.images = of->images, c.channels = of->channels, c.out_channels = of->out_channels;
-    c.height = of->height, c.width = of->width;
-    c.kernel_h = of->kernel_h, c.kernel_w = of->kernel_w;
+    bk_case c = bk_geometry(of->images, of->channels, of->height, of->width, of->out_channels,
+                            of->kernel_h, of->kernel_w);
     c.params.groups = of->groups, c.params.mode = of->mode;
     c.params.stride[0] = c.params.stride[1] = of->stride;
-    for (int i = 0; i < 4; i++)
-        c.params.padding[i] = of->padding;
+    bk_pad(&c, of->padding, of->padding, of->padding, of->padding);
     c.seed = xn_test_seed() + (uint64_t)(of - shapes);
     xn_rng rng = {c.seed};
     bk_step_of_case(&c, s);

@@ -183,10 +183,7 @@ static bk_case case_of(int number) {
     };
     static const bk_fill fills[] = {BK_RANDOM, BK_MIXED, BK_INFINITY, BK_NAN, BK_HUGE, BK_DENORMAL};
     const int64_t *shape = shapes[number % SHAPES];
-    bk_case c = bk_case_default();
-    c.images = IMAGES;
-    c.channels = shape[0], c.height = shape[1], c.width = shape[2], c.out_channels = shape[3];
-    c.kernel_h = c.kernel_w = shape[4];
+    bk_case c = bk_geometry(IMAGES, shape[0], shape[1], shape[2], shape[3], shape[4], shape[4]);
     c.params.groups = shape[5];
     c.params.mode = (xn_mode)(number / SHAPES % 3);
     c.params.padding_kind = XN_PADDING_SAME;

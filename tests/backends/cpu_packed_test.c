@@ -208,9 +208,7 @@ START_TEST(large_outputs) {
     bk_case cases[SIZES];
     for (int i = 0; i < sizes; i++) {
         bk_case *c = &cases[i];
-        *c = bk_case_default();
-        c->images = shapes[i][0], c->channels = 3, c->out_channels = shapes[i][2];
-        c->height = c->width = shapes[i][1];
+        *c = bk_geometry(shapes[i][0], 3, shapes[i][1], shapes[i][1], shapes[i][2], 3, 3);
         c->params.padding_kind = XN_PADDING_SAME;
         c->items = 3;
         c->seed = (uint64_t)i;

@@ -215,14 +215,8 @@ static const shape shapes[] = {
 };
 
 static void check_shape(const bk_target *target, const shape *s, bk_fill fill, uint64_t seed) {
-    bk_case c = bk_case_default();
-    c.images = MOST_IMAGES;
-    c.channels = s->groups * s->group_channels;
-    c.height = s->height;
-    c.width = s->width;
-    c.out_channels = s->out_channels;
-    c.kernel_h = s->kernel_h;
-    c.kernel_w = s->kernel_w;
+    bk_case c = bk_geometry(MOST_IMAGES, s->groups * s->group_channels, s->height, s->width,
+                            s->out_channels, s->kernel_h, s->kernel_w);
     c.params.groups = s->groups;
     c.params.stride[0] = c.params.stride[1] = s->stride;
     c.params.dilation[0] = c.params.dilation[1] = s->dilation;

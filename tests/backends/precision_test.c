@@ -204,12 +204,7 @@ END_TEST
 
 static bk_case layer(int64_t images, int64_t channels, int64_t side, int64_t filters,
                      int64_t kernel) {
-    bk_case c = bk_case_default();
-    c.images = images;
-    c.channels = channels;
-    c.height = c.width = side;
-    c.out_channels = filters;
-    c.kernel_h = c.kernel_w = kernel;
+    bk_case c = bk_geometry(images, channels, side, side, filters, kernel, kernel);
     c.params.padding_kind = XN_PADDING_SAME;
     c.input_datatype = XN_FP16;
     c.seed = (uint64_t)(channels * filters + side);

@@ -46,9 +46,7 @@ static void make_subject(int target, subject *s) {
         s->target = NULL;
     for (int mode = 0; s->target && mode < MODES; mode++) {
         bk_case *c = &s->cases[mode];
-        *c = bk_case_default();
-        c->channels = 24;
-        c->out_channels = 21;
+        *c = bk_geometry(1, 24, 5, 6, 21, 3, 3);
         c->params.mode = (xn_mode)mode;
         bk_problem_make(c, &s->problems[mode]);
         ck_assert_ptr_nonnull(s->problems[mode].weights);

@@ -378,13 +378,8 @@ static const shape shapes[] = {
 };
 
 static bk_case case_of(const shape &s, xn_mode mode, xn_scaling scaling, xn_precision precision) {
-    bk_case c = bk_case_default();
-    c.images = s.images;
-    c.channels = s.channels;
-    c.height = s.height;
-    c.width = s.width;
-    c.out_channels = s.out_channels;
-    c.kernel_h = c.kernel_w = s.kernel;
+    bk_case c =
+        bk_geometry(s.images, s.channels, s.height, s.width, s.out_channels, s.kernel, s.kernel);
     c.params.groups = s.groups;
     c.params.stride[0] = c.params.stride[1] = s.stride;
     c.params.padding_kind = XN_PADDING_SAME;

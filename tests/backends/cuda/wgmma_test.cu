@@ -256,17 +256,11 @@ static void compare(const setting &s, const char *kernel, int number, const outp
 /* ---- tests ---- */
 
 static bk_case case_of(const shape &s, bk_fill fill) {
-    bk_case c = bk_case_default();
-    c.images = s.images;
-    c.channels = s.channels;
-    c.height = s.side;
-    c.width = s.side + (s.stride > 1);
-    c.out_channels = s.out_channels;
-    c.kernel_h = c.kernel_w = s.kernel;
+    bk_case c = bk_geometry(s.images, s.channels, s.side, s.side + (s.stride > 1), s.out_channels,
+                            s.kernel, s.kernel);
     c.params.stride[0] = c.params.stride[1] = s.stride;
     c.params.padding_kind = XN_PADDING_EXPLICIT;
-    for (int64_t &side : c.params.padding)
-        side = s.padding;
+    bk_pad(&c, s.padding, s.padding, s.padding, s.padding);
     c.params.groups = s.groups;
     c.input_fill = fill;
     c.bias = true;
