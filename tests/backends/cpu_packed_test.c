@@ -207,12 +207,14 @@ START_TEST(large_outputs) {
     const int sizes = bk_every() < VERY_SLOW ? SIZES : 2;
     bk_case cases[SIZES];
     for (int i = 0; i < sizes; i++) {
+        const int64_t *s = shapes[i];
+        const int64_t border = i == SIZES - 1 ? 2 : 0; /* of the input, in place of padding */
         bk_case *c = &cases[i];
-        *c = bk_geometry(shapes[i][0], 3, shapes[i][1], shapes[i][1], shapes[i][2], 3, 3);
-        c->params.padding_kind = XN_PADDING_SAME;
+        *c = bk_geometry(s[0], 3, s[1] + border, s[1] + border, s[2], 3, 3);
+        c->params.padding_kind = border ? XN_PADDING_VALID : XN_PADDING_SAME;
         c->items = 3;
         c->seed = (uint64_t)i;
-        ck_assert(c->images * c->out_channels * c->height * c->width * 4 >= 4 << 20);
+        ck_assert(s[0] * s[2] * s[1] * s[1] * 4 >= 4 << 20);
     }
     check_both(cases, sizes, STREAMED);
 }
