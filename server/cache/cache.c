@@ -1,4 +1,4 @@
-/* cache.c: see cache.h. A table with chains, a list in the order of use, a list an owner. */
+/* cache.c: see cache.h. A table with chains, a list in the order of use, a list a namespace. */
 #include "cache.h"
 
 #include "hash_table.h"
@@ -18,7 +18,7 @@
 struct xn_cache_entry {
     xn_hash_node found; /* by hash.low */
     xn_list used;       /* in the order of use, or among those to be freed */
-    xn_list owned;      /* in its owner's list, or in none */
+    xn_list owned;      /* in its namespace's list, or in none */
     xn_content_hash hash;
     size_t bytes; /* all that it counts for */
     int readers;
@@ -34,7 +34,7 @@ struct xn_cache {
     xn_hash_table table;
     atomic_ullong generation; /* times that it was cleared */
 
-    pthread_mutex_t mutex; /* guards all below, entries and owners */
+    pthread_mutex_t mutex; /* guards all below, entries and namespaces */
     xn_list used;          /* the most recently used first */
     size_t bytes;
     xn_hash_node *buckets[];
@@ -223,17 +223,17 @@ void xn_cache_release(xn_cache *cache, xn_cache_entry *entry) {
 /* ---- inserting and removing ---- */
 
 static bool is_welcome_locked(xn_cache *cache, const xn_cache_ticket *ticket,
-                              const xn_cache_owner *owner) {
+                              const xn_cache_namespace *space) {
     return ticket->generation == atomic_load(&cache->generation) &&
-           !(owner && atomic_load(&owner->retired)) && !lookup_locked(cache, &ticket->hash);
+           !(space && atomic_load(&space->retired)) && !lookup_locked(cache, &ticket->hash);
 }
 
-/* The oldest entry of the owner, or of all; NULL: there is none. */
-static xn_cache_entry *oldest_locked(const xn_cache *cache, const xn_cache_owner *owner) {
-    const xn_list *list = owner ? &owner->entries : &cache->used;
+/* The oldest entry of the namespace, or of all; NULL: there is none. */
+static xn_cache_entry *oldest_locked(const xn_cache *cache, const xn_cache_namespace *space) {
+    const xn_list *list = space ? &space->entries : &cache->used;
     if (xn_list_is_empty(list))
         return NULL;
-    return owner ? XN_ITEM(list->previous, xn_cache_entry, owned)
+    return space ? XN_ITEM(list->previous, xn_cache_entry, owned)
                  : XN_ITEM(list->previous, xn_cache_entry, used);
 }
 
@@ -246,8 +246,9 @@ static bool reserve_locked(xn_cache *cache, size_t bytes) {
     return true;
 }
 
-/* Lets the oldest entries go, of the owner or of all, until that many bytes could be reserved. */
-static bool reserve(xn_cache *cache, const xn_cache_owner *owner, size_t bytes) {
+/* Lets the oldest entries go, of the namespace or of all, until that many bytes could be reserved.
+ */
+static bool reserve(xn_cache *cache, const xn_cache_namespace *space, size_t bytes) {
     xn_cache_entry *e = NULL;
     bool room;
     do {
@@ -256,41 +257,41 @@ static bool reserve(xn_cache *cache, const xn_cache_owner *owner, size_t bytes) 
         xn_list_init(&freed);
         pthread_mutex_lock(&cache->mutex);
         while (!(room = reserve_locked(cache, bytes)) && removed < BATCH &&
-               (e = oldest_locked(cache, owner))) {
+               (e = oldest_locked(cache, space))) {
             remove_locked(cache, e, &freed);
             removed++;
         }
-        count_locked(cache, -removed, owner ? 0 : removed);
+        count_locked(cache, -removed, space ? 0 : removed);
         pthread_mutex_unlock(&cache->mutex);
         free_all(cache, &freed);
     } while (!room && e);
     return room;
 }
 
-static void insert_locked(xn_cache *cache, xn_cache_entry *e, xn_cache_owner *owner) {
+static void insert_locked(xn_cache *cache, xn_cache_entry *e, xn_cache_namespace *space) {
     xn_hash_add(&cache->table, &e->found, e->hash.low);
     xn_list_add_first(&cache->used, &e->used);
     xn_list_init(&e->owned);
-    if (owner)
-        xn_list_add_first(&owner->entries, &e->owned);
+    if (space)
+        xn_list_add_first(&space->entries, &e->owned);
     count_locked(cache, 1, 0);
 }
 
 bool xn_cache_insert(xn_cache *cache, const xn_content *key, const xn_cache_ticket *ticket,
-                     const xn_content *value, size_t more_bytes, xn_cache_owner *owner) {
+                     const xn_content *value, size_t more_bytes, xn_cache_namespace *space) {
     const size_t bytes = charge(key, xn_content_bytes(value) + more_bytes);
     pthread_mutex_lock(&cache->mutex);
-    bool kept = is_welcome_locked(cache, ticket, owner); /* before others leave for it */
+    bool kept = is_welcome_locked(cache, ticket, space); /* before others leave for it */
     pthread_mutex_unlock(&cache->mutex);
     if (!kept || bytes > cache->options.entry_bytes_max || !reserve(cache, NULL, bytes))
         return false;
     xn_cache_entry *e = make_entry(key, value);
     pthread_mutex_lock(&cache->mutex);
-    kept = e && is_welcome_locked(cache, ticket, owner);
+    kept = e && is_welcome_locked(cache, ticket, space);
     if (kept) {
         e->hash = ticket->hash;
         e->bytes = bytes;
-        insert_locked(cache, e, owner);
+        insert_locked(cache, e, space);
     } else {
         add_bytes_locked(cache, 0, bytes);
     }
@@ -311,16 +312,16 @@ void xn_cache_grow(xn_cache *cache, const xn_content_hash *hash, const xn_conten
     pthread_mutex_unlock(&cache->mutex);
 }
 
-void xn_cache_owner_init(xn_cache_owner *owner, xn_cache *cache) {
-    *owner = (xn_cache_owner){.cache = cache};
-    xn_list_init(&owner->entries);
+void xn_cache_namespace_init(xn_cache_namespace *space, xn_cache *cache) {
+    *space = (xn_cache_namespace){.cache = cache};
+    xn_list_init(&space->entries);
 }
 
-void xn_cache_owner_retire(xn_cache_owner *owner) {
-    if (!owner->cache)
+void xn_cache_namespace_retire(xn_cache_namespace *space) {
+    if (!space->cache)
         return;
-    atomic_store(&owner->retired, true);
-    reserve(owner->cache, owner, SIZE_MAX); /* for which all of its entries go */
+    atomic_store(&space->retired, true);
+    reserve(space->cache, space, SIZE_MAX); /* for which all of its entries go */
 }
 
 void xn_cache_clear(xn_cache *cache) {

@@ -2,10 +2,10 @@
  * daemon's answers by their inputs (answers.c), the assets of inline weights by their tensors
  * (store_cache.c).
  *
- * XXH3-128 of a key, with a random seed, finds the one entry that can be
- * equal. Then the bytes are compared, because XXH3 is no cryptographic hash and a hit must never be
- * the value of another content: without the lock, on an entry that the reader holds. Of two
- * contents with one hash the second is not kept.
+ * XXH3-128 of a key, with a random seed, finds the one entry that can be equal. Then the bytes are
+ * compared, because XXH3 is no cryptographic hash and a hit must never be the value of another
+ * content: without the lock, on an entry that the reader holds. Of two contents with one hash the
+ * second is not kept.
  *
  * Exact LRU: the least recently used entries are evicted for a new one. Everything counts against
  * the limit: keys, values, the entries themselves, the table, and evicted entries that are still
@@ -75,15 +75,15 @@ void xn_cache_free(xn_cache *cache); /* NULL-safe; no other thread uses it any m
 
 /* A namespace: entries that are removed together. The caller's memory; retire it before freeing it.
  */
-typedef struct xn_cache_owner {
+typedef struct xn_cache_namespace {
     xn_cache *cache;     /* constant; NULL: it has no entries */
     xn_list entries;     /* the cache's mutex guards it */
     atomic_bool retired; /* no more entries are inserted */
-} xn_cache_owner;
+} xn_cache_namespace;
 
-void xn_cache_owner_init(xn_cache_owner *owner, xn_cache *cache);
-/* Removes the owner's entries and refuses new ones. Idempotent. */
-void xn_cache_owner_retire(xn_cache_owner *owner);
+void xn_cache_namespace_init(xn_cache_namespace *space, xn_cache *cache);
+/* Removes its entries and refuses new ones. Idempotent. */
+void xn_cache_namespace_retire(xn_cache_namespace *space);
 
 /* From a lookup to the insertion of what it did not find. */
 typedef struct xn_cache_ticket {
@@ -99,11 +99,11 @@ xn_cache_entry *xn_cache_find(xn_cache *cache, const xn_content *key, xn_cache_t
 void *xn_cache_value(xn_cache_entry *entry);
 void xn_cache_release(xn_cache *cache, xn_cache_entry *entry);
 
-/* Inserts copies of key and value. False where the hash has an entry already, the owner is retired,
- * the cache was cleared since the lookup, or there is no memory. more_bytes: what the value counts
- * for beside its own bytes. owner: may be NULL. */
+/* Inserts copies of key and value. False where the hash has an entry already, the namespace is
+ * retired, the cache was cleared since the lookup, or there is no memory. more_bytes: what the
+ * value counts for beside its own bytes. space: may be NULL. */
 bool xn_cache_insert(xn_cache *cache, const xn_content *key, const xn_cache_ticket *ticket,
-                     const xn_content *value, size_t more_bytes, xn_cache_owner *owner);
+                     const xn_content *value, size_t more_bytes, xn_cache_namespace *space);
 
 /* Adds to the bytes that the value counts for, if it is the one under that hash. If that exceeds
  * the limit, the next insertion evicts entries. */

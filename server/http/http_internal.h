@@ -7,8 +7,7 @@
  *   request.c    what the handler sees of a request
  *
  * http.c calls the others; head.c calls response.c to refuse a request. Only the HTTP thread of a
- * request changes it, but while it is suspended the thread that
- * will resume it may respond. */
+ * request changes it; while it is suspended, the thread that will resume it may respond. */
 #ifndef XN_HTTP_INTERNAL_H
 #define XN_HTTP_INTERNAL_H
 
@@ -54,8 +53,7 @@ struct xn_request {
     xn_http *http;
     struct MHD_Connection *connection;
     xn_conn *conn;
-    xn_client
-        *retained_address; /* the connection's, which ends before a retained request; or NULL */
+    xn_client *retained_address; /* of a retained request, which outlives its connection; or NULL */
     xn_permit permit;
     const char *method, *path;
     const char *target_text; /* where the target stood; the library decodes it in place */

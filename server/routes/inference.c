@@ -139,7 +139,7 @@ static xn_status prepare(xn_inference *work, xn_error *error) {
 }
 
 /* Whether looking the answer up, or keeping it, takes time. */
-static bool recall_is_long(const xn_inference *work) {
+static bool lookup_is_long(const xn_inference *work) {
     const xn_job *job = &work->job;
     return xn_engine_cache_is_slow(work->ctx->service->engine,
                                    (size_t)job->images * xn_problem_input_bytes(&job->problem) +
@@ -148,7 +148,7 @@ static bool recall_is_long(const xn_inference *work) {
 
 /* The same of the rest; takes the output's buffer if that is quick. */
 static bool preparing_is_long(xn_inference *work) {
-    if (work->kind->preparing_is_long(work) || recall_is_long(work))
+    if (work->kind->preparing_is_long(work) || lookup_is_long(work))
         return true;
     if (!work->job.output)
         own_output(work, xn_buffers_get_quick(xn_inference_buffers(work), work->output_bytes));
@@ -163,7 +163,7 @@ static void encode_in_background(xn_task *task) {
 
 static bool answering_is_long(const xn_inference *work) {
     return work->kind->answering_is_long(work) ||
-           (work->job.lookup == XN_LOOKUP_MISS && recall_is_long(work));
+           (work->job.lookup == XN_LOOKUP_MISS && lookup_is_long(work));
 }
 
 static void release(xn_inference *work) {
@@ -204,7 +204,7 @@ static void job_done(xn_job *job) {
     xn_thread_pool_submit(work->ctx->service->background_pool, &work->task);
 }
 
-static bool recall(xn_inference *work) {
+static bool look_up(xn_inference *work) {
     return xn_engine_cache_lookup(work->ctx->service->engine, &work->job);
 }
 
@@ -244,7 +244,7 @@ static void decode_in_background(xn_task *task) {
         xn_request_resume(request);
     } else {
         work->decode_ns += xn_now_ns() - started_ns;
-        recall(work);
+        look_up(work);
         submit(work);
     }
 }
@@ -278,7 +278,7 @@ void xn_inference_start(xn_context *ctx, const xn_inference_kind *kind, size_t b
     work->decode_ns = xn_now_ns() - xn_request_received_ns(ctx->request);
     if (later) {
         decode_later(work);
-    } else if (recall(work) ? !answering_is_long(work) : runs_here(work)) {
+    } else if (look_up(work) ? !answering_is_long(work) : runs_here(work)) {
         xn_inference_answer(ctx);
     } else {
         xn_request_suspend(ctx->request);

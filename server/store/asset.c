@@ -29,7 +29,7 @@ xn_status xn_asset_create(xn_store *store, int weights_count, xn_asset **out, xn
     asset->serial = atomic_fetch_add(&store->next_serial, 1) + 1;
     pthread_mutex_init(&asset->mutex, NULL);
     pthread_cond_init(&asset->preparing_ended, NULL);
-    xn_cache_owner_init(&asset->responses, store->responses);
+    xn_cache_namespace_init(&asset->responses, store->responses);
     place_slots(asset);
     atomic_init(&asset->held_bytes, (size_t)(xn_mem_held() - before));
     *out = asset;
@@ -108,13 +108,13 @@ xn_model_counters *xn_asset_counters(xn_asset *asset) {
     return asset->counters;
 }
 
-xn_cache_owner *xn_asset_responses(xn_asset *asset) {
+xn_cache_namespace *xn_asset_responses(xn_asset *asset) {
     return &asset->responses;
 }
 
 void xn_asset_retire(xn_asset *asset) {
     if (asset)
-        xn_cache_owner_retire(&asset->responses);
+        xn_cache_namespace_retire(&asset->responses);
 }
 
 /* ---- its form on each device: prepared by the first thread that needs it; the others wait for

@@ -20,7 +20,7 @@ const xn_weights *xn_asset_weights(const xn_asset *asset); /* NULL: it is a netw
 void xn_asset_count_requests(xn_asset *asset, int64_t requests);
 
 /* Its entries in the cache of answers. */
-xn_cache_owner *xn_asset_responses(xn_asset *asset);
+xn_cache_namespace *xn_asset_responses(xn_asset *asset);
 /* Its name is another asset's now, or none's: removes its cached answers. NULL-safe. */
 void xn_asset_retire(xn_asset *asset);
 

@@ -44,7 +44,7 @@ struct xn_asset {
     size_t named_bytes; /* store->mutex: what store->named_bytes has of it; 0: no name has it */
     atomic_llong requests;
     xn_model_counters *counters; /* of a registered one */
-    xn_cache_owner responses;
+    xn_cache_namespace responses;
 
     pthread_mutex_t mutex; /* guards slots[].preparing */
     pthread_cond_t preparing_ended;

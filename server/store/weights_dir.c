@@ -512,7 +512,7 @@ static bool is_current_locked(const xn_weights_dir *dir, const record *r, const 
             (!stated_checksum(&dir->folder, r->name, &stated) && stated == r->checksum));
 }
 
-/* Whether the file of the name has to be loaded. *gone: the weights that were its. */
+/* Whether the file of the name has to be loaded. *gone: weights whose file is gone, to release. */
 static bool look_at_locked(xn_weights_dir *dir, const char *name, xn_file_id *id, xn_asset **gone) {
     xn_error error;
     record *r = xn_names_get(&dir->records, name);

@@ -92,7 +92,7 @@ static bool find(const thing *t, xn_cache_ticket *ticket) {
     return true;
 }
 
-static bool keep(const thing *t, const xn_cache_ticket *ticket, xn_cache_owner *owner) {
+static bool keep(const thing *t, const xn_cache_ticket *ticket, xn_cache_namespace *owner) {
     const size_t half = t->length / 2;
     const xn_content key = key_of(t),
                      value = {{{t->value, half}, {t->value + half, t->length - half}}, 2};
@@ -102,7 +102,7 @@ static bool keep(const thing *t, const xn_cache_ticket *ticket, xn_cache_owner *
 /* Looks a number up and keeps it where it is not there. */
 typedef enum { HIT, KEPT, NOT_KEPT } outcome;
 
-static outcome use(unsigned number, xn_cache_owner *owner) {
+static outcome use(unsigned number, xn_cache_namespace *owner) {
     const thing t = thing_of(number);
     xn_cache_ticket ticket;
     if (find(&t, &ticket))
@@ -383,23 +383,23 @@ END_TEST
 
 START_TEST(owners_take_theirs_along) {
     enum { OWNERS = 3, NUMBERS = 900 };
-    xn_cache_owner owners[OWNERS], none;
+    xn_cache_namespace owners[OWNERS], none;
     open_cache(16 * MIB, MIB, NULL);
     const int64_t empty = bytes();
     for (int i = 0; i < OWNERS; i++)
-        xn_cache_owner_init(&owners[i], cache);
+        xn_cache_namespace_init(&owners[i], cache);
     for (unsigned i = 0; i < NUMBERS; i++)
         ck_assert_int_eq(use(i, &owners[i % OWNERS]), KEPT);
-    xn_cache_owner_retire(&owners[1]); /* more than leave at a time */
+    xn_cache_namespace_retire(&owners[1]); /* more than leave at a time */
     ck_assert_int_eq(entries(), NUMBERS / OWNERS * 2);
     for (unsigned i = 0; i < NUMBERS; i++)
         ck_assert_int_eq(use(i, &owners[i % OWNERS]), i % OWNERS == 1 ? NOT_KEPT : HIT);
-    xn_cache_owner_retire(&owners[1]);
-    xn_cache_owner_retire(&owners[0]);
-    xn_cache_owner_retire(&owners[2]);
+    xn_cache_namespace_retire(&owners[1]);
+    xn_cache_namespace_retire(&owners[0]);
+    xn_cache_namespace_retire(&owners[2]);
     ck_assert_int_eq(bytes(), empty);
-    xn_cache_owner_init(&none, NULL); /* without a cache */
-    xn_cache_owner_retire(&none);
+    xn_cache_namespace_init(&none, NULL); /* without a cache */
+    xn_cache_namespace_retire(&none);
     close_cache();
 }
 END_TEST
@@ -407,16 +407,16 @@ END_TEST
 /* What was made while the cache was cleared, its owner retired, or another thread kept the same. */
 START_TEST(late_ones_are_not_kept) {
     const thing t = thing_of(3);
-    xn_cache_owner owner;
+    xn_cache_namespace owner;
     xn_cache_ticket ticket, second;
     open_cache(MIB, MIB, NULL);
-    xn_cache_owner_init(&owner, cache);
+    xn_cache_namespace_init(&owner, cache);
     ck_assert(!find(&t, &ticket));
     xn_cache_clear(cache);
     ck_assert(!keep(&t, &ticket, &owner));
     ck_assert(!find(&t, &ticket) && !find(&t, &second));
     ck_assert(keep(&t, &ticket, &owner) && !keep(&t, &second, &owner));
-    xn_cache_owner_retire(&owner);
+    xn_cache_namespace_retire(&owner);
     ck_assert(!find(&t, &ticket) && !keep(&t, &ticket, &owner));
     ck_assert_int_eq(entries(), 0);
     ck_assert_int_eq(atomic_load(&dropped), 1);
@@ -471,11 +471,11 @@ static void *use_many(void *seed) {
 static void *come_and_go(void *seed) {
     xn_rng rng = {(uint64_t)(uintptr_t)seed};
     for (int i = 0; i < STEPS / 5; i++) {
-        xn_cache_owner *owner = xn_mem_alloc(sizeof *owner);
-        xn_cache_owner_init(owner, cache);
+        xn_cache_namespace *owner = xn_mem_alloc(sizeof *owner);
+        xn_cache_namespace_init(owner, cache);
         for (int k = 0; k < 4; k++)
             use(100 + (unsigned)xn_rng_below(&rng, 20), owner);
-        xn_cache_owner_retire(owner);
+        xn_cache_namespace_retire(owner);
         xn_mem_free(owner);
     }
     return NULL;
