@@ -6,7 +6,6 @@
  * that no later product of it can overflow: dilation of a kernel of one tap, and stride to a
  * single output, become 1; mode xnor has one precision. Then dilation and stride are always below
  * the padded size. */
-#include "hash.h"
 #include "xn_conv.h"
 #include "xn_mem.h"
 
@@ -25,49 +24,21 @@ void xn_conv_params_default(xn_conv_params *params) {
     };
 }
 
-static const char *const mode_names[] = {"xnor", "bwn", "float"};
-static const char *const scaling_names[] = {"xnor", "alpha", "none"};
-static const char *const precision_names[] = {"fp32", "tf32", "fp16"};
 enum { NAMES = 3 };
-
-static int find_name(const char *const *names, const char *name) {
-    for (int i = 0; i < NAMES; i++)
-        if (!strcmp(names[i], name))
-            return i;
-    return -1;
-}
+const char *const xn_mode_names[] = {"xnor", "bwn", "float", NULL};
+const char *const xn_scaling_names[] = {"xnor", "alpha", "none", NULL};
+const char *const xn_precision_names[] = {"fp32", "tf32", "fp16", NULL};
 
 const char *xn_mode_name(xn_mode mode) {
-    return (unsigned)mode < NAMES ? mode_names[mode] : "unknown";
+    return (unsigned)mode < NAMES ? xn_mode_names[mode] : "unknown";
 }
 
 const char *xn_scaling_name(xn_scaling scaling) {
-    return (unsigned)scaling < NAMES ? scaling_names[scaling] : "unknown";
+    return (unsigned)scaling < NAMES ? xn_scaling_names[scaling] : "unknown";
 }
 
 const char *xn_precision_name(xn_precision precision) {
-    return (unsigned)precision < NAMES ? precision_names[precision] : "unknown";
-}
-
-bool xn_mode_parse(const char *name, xn_mode *out) {
-    int i = find_name(mode_names, name);
-    if (i >= 0)
-        *out = (xn_mode)i;
-    return i >= 0;
-}
-
-bool xn_scaling_parse(const char *name, xn_scaling *out) {
-    int i = find_name(scaling_names, name);
-    if (i >= 0)
-        *out = (xn_scaling)i;
-    return i >= 0;
-}
-
-bool xn_precision_parse(const char *name, xn_precision *out) {
-    int i = find_name(precision_names, name);
-    if (i >= 0)
-        *out = (xn_precision)i;
-    return i >= 0;
+    return (unsigned)precision < NAMES ? xn_precision_names[precision] : "unknown";
 }
 
 /* ---- parameters alone ---- */
@@ -138,7 +109,7 @@ static xn_status check_epilogue(const xn_conv_params *p, const xn_weights_shape 
     return XN_OK;
 }
 
-/* All signs of a UINT8 would be +1, which nobody means. */
+/* All signs of a UINT8 would be +1: surely a mistake. */
 static xn_status check_sign(const char *field, xn_datatype datatype, xn_error *error) {
     if (datatype != XN_UINT8)
         return XN_OK;
@@ -198,11 +169,25 @@ static xn_status check_dims(const char *field, const int64_t *dims, int first, x
     return XN_OK;
 }
 
+xn_status xn_conv_check_filter(const int64_t dims[4], xn_error *error) {
+    int64_t filter = 1;
+    xn_status status = check_dims("weights.shape", dims, 0, error);
+    if (status)
+        return status;
+    for (int i = 1; i < 4; i++)
+        if (!xn_mul_i64(filter, dims[i], &filter) || filter > INT32_MAX)
+            return xn_fail(error, XN_ERR_GEOMETRY, "weights.shape",
+                           "weights.shape makes filters of %" PRId64 " x %" PRId64 " x %" PRId64
+                           " values; a filter may have at most %d",
+                           dims[1], dims[2], dims[3], INT32_MAX);
+    return XN_OK;
+}
+
 /* Ranks, sizes and their limits, each tensor for itself. */
 static xn_status check_shapes(xn_datatype input_datatype, const xn_shape *input,
                               const xn_weights_shape *weights, const xn_conv_limits *limits,
                               xn_error *error) {
-    int64_t elements, filter = 1;
+    int64_t elements;
     xn_shape w = {.rank = 4};
     memcpy(w.dims, weights->dims, sizeof weights->dims);
     if (input->rank != 4)
@@ -215,17 +200,7 @@ static xn_status check_shapes(xn_datatype input_datatype, const xn_shape *input,
             xn_shape_elements(&w, XN_FP32, limits->max_elements, "weights", &elements, NULL, error);
     if (!status)
         status = check_dims("input.shape", input->dims, 1, error);
-    if (!status)
-        status = check_dims("weights.shape", w.dims, 0, error);
-    if (status)
-        return status;
-    for (int i = 1; i < 4; i++)
-        if (!xn_mul_i64(filter, w.dims[i], &filter) || filter > INT32_MAX)
-            return xn_fail(error, XN_ERR_GEOMETRY, "weights.shape",
-                           "weights.shape makes filters of %" PRId64 " x %" PRId64 " x %" PRId64
-                           " values; a filter may have at most %d",
-                           w.dims[1], w.dims[2], w.dims[3], INT32_MAX);
-    return XN_OK;
+    return status ? status : xn_conv_check_filter(w.dims, error);
 }
 
 static xn_status check_channels(const xn_conv_params *p, const xn_shape *input,

@@ -82,7 +82,7 @@ static void *map(size_t bytes) {
         munmap(memory, bytes);
         return NULL;
     }
-    /* A page of 2 MiB for a first byte would be memory that nobody counted. */
+    /* No huge pages: touching one byte would commit 2 MiB that admission has not counted. */
     (void)madvise(memory, bytes, MADV_NOHUGEPAGE);
     return memory;
 }

@@ -144,7 +144,7 @@ static xn_status trace(xn_program *p, xn_error *error) {
     return XN_OK;
 }
 
-/* For so many images. False when it passes the address space. */
+/* For that number of images. False where the sizes overflow. */
 static bool plan_arena(xn_program *p, int64_t images, xn_arena_tensor *planned) {
     for (int i = 0; i < p->tensor_count; i++) {
         const tensor *t = &p->tensors[i];
@@ -473,7 +473,7 @@ typedef struct rest {
     int64_t taken; /* of it */
 } rest;
 
-/* The next so many images as a batch of their own. */
+/* The next `images` images as a batch of their own. */
 static xn_batch take_images(const xn_program *p, const xn_batch *all, rest *r, int64_t images) {
     xn_batch pass = {.items = p->items,
                      .images = images,

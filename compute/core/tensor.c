@@ -21,6 +21,13 @@ static const xn_datatype_info datatypes[XN_DATATYPE_COUNT] = {
 };
 static const xn_datatype_info unknown = {"unknown", NULL, 0, false, false, false, NULL};
 
+int xn_name_find(const char *name, const char *const *names) {
+    for (int i = 0; names[i]; i++)
+        if (!strcmp(name, names[i]))
+            return i;
+    return -1;
+}
+
 const xn_datatype_info *xn_datatype_describe(xn_datatype datatype) {
     return (unsigned)datatype < XN_DATATYPE_COUNT ? &datatypes[datatype] : &unknown;
 }

@@ -20,23 +20,6 @@ static xn_status check_tensor(const xn_tensor *tensor, const char *name, int ran
                    tensor->shape.rank, layout);
 }
 
-/* Every dimension, and the number of taps of a filter, fits int32: so does every dot. */
-static xn_status check_filter(const xn_shape *shape, xn_error *error) {
-    int64_t filter = 1;
-    for (int i = 0; i < 4; i++)
-        if (shape->dims[i] > INT32_MAX)
-            return xn_fail(error, XN_ERR_GEOMETRY, "weights.shape",
-                           "weights.shape[%d] is %" PRId64 "; it must be at most %d", i,
-                           shape->dims[i], INT32_MAX);
-    for (int i = 1; i < 4; i++)
-        if (!xn_mul_i64(filter, shape->dims[i], &filter) || filter > INT32_MAX)
-            return xn_fail(error, XN_ERR_GEOMETRY, "weights.shape",
-                           "weights.shape makes filters of %" PRId64 " x %" PRId64 " x %" PRId64
-                           " values; a filter may have at most %d",
-                           shape->dims[1], shape->dims[2], shape->dims[3], INT32_MAX);
-    return XN_OK;
-}
-
 static xn_status check_count(const xn_shape *shape, const char *name, xn_error *error) {
     char path[40];
     if (shape->dims[0] <= INT32_MAX)
@@ -94,7 +77,7 @@ static xn_status check_parts(const xn_weights_parts *parts, xn_error *error) {
         parts->weights ? check_tensor(leading, name, 4, "[O, C/groups, KH, KW]", error)
                        : check_tensor(leading, name, 1, "[O], one value per output channel", error);
     if (!status)
-        status = parts->weights ? check_filter(&leading->shape, error)
+        status = parts->weights ? xn_conv_check_filter(leading->shape.dims, error)
                                 : check_count(&leading->shape, name, error);
     for (int i = 0; i < CHANNEL_PARTS && !status; i++)
         status = check_channels(channel_part(parts, i), channel_names[i], name,

@@ -30,12 +30,6 @@ XN_HD int32_t xn_packed_words(int32_t group_channels) {
     return words <= 2 ? words : (words + 3) / 4 * 4;
 }
 
-/* dot from the number of positions where the signs differ, among `taps` counted positions:
- * each agreement adds 1, each difference subtracts 1. */
-XN_HD int32_t xn_dot_from_xor(int32_t taps, int32_t popc_xor) {
-    return taps - 2 * popc_xor;
-}
-
 /* The tap range [*first, *last) of one axis that falls inside the image: input index of tap i is
  * start + i*dilation, 0 <= index < size. start = out*stride - pad, may be negative. Rounded up as
  * (n - 1) / d + 1: n + d - 1 could pass 2^31 for sizes that xn_conv_resolve accepts. */

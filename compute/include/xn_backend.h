@@ -198,7 +198,7 @@ typedef struct xn_backend {
     void (*recordings_free)(xn_recordings *recordings); /* NULL-safe */
 
     /* What a run of max_images by the plan's path is thought to cost, as paths are chosen by; on
-     * cpu by one core. NULL in the table: it does not say. For who fits the costs to a chip. */
+     * cpu by one core. NULL in the table: it does not say. For fitting the costs to a chip. */
     double (*plan_cost_ns)(const xn_plan *plan);
     /* How many of these steps, from the first on, a run may do as one: at least 1. Their tensors
      * then share no memory with each other, as the backend may read and write all of them at any
@@ -208,7 +208,7 @@ typedef struct xn_backend {
     /* Its steps read and write parts of tensors too; false: only those are asked for of which
      * xn_step_is_whole is true. */
     bool parts;
-    /* How many images are best run at a time where the tensors between steps take so many bytes an
+    /* How many images are best run at a time where the tensors between steps take image_bytes an
      * image, so that they stay in a cache: a program runs larger batches in passes through all of
      * its steps. At least 1. NULL in the table: all images at once. */
     int64_t (*pass_images)(const xn_stream *stream, size_t image_bytes);

@@ -80,9 +80,8 @@ void xn_conv_params_default(xn_conv_params *params);
 const char *xn_mode_name(xn_mode mode);                /* "xnor" "bwn" "float" */
 const char *xn_scaling_name(xn_scaling scaling);       /* "xnor" "alpha" "none" */
 const char *xn_precision_name(xn_precision precision); /* "fp32" "tf32" "fp16" */
-bool xn_mode_parse(const char *name, xn_mode *out);
-bool xn_scaling_parse(const char *name, xn_scaling *out);
-bool xn_precision_parse(const char *name, xn_precision *out);
+/* The same in their order, NULL at the end. */
+extern const char *const xn_mode_names[], *const xn_scaling_names[], *const xn_precision_names[];
 
 typedef struct xn_conv_limits {
     int64_t max_elements;     /* of any one tensor                 --max-elements */
@@ -118,6 +117,10 @@ typedef struct xn_weights_shape {
     xn_datatype datatype;
     bool has_scale, has_bias;
 } xn_weights_shape;
+
+/* Refuses weights [O, C/groups, KH, KW] of which a dimension, or the values of a filter, do not fit
+ * int32: so every dot does. */
+xn_status xn_conv_check_filter(const int64_t dims[4], xn_error *error);
 
 /* Validates the geometry and the limits with checked arithmetic; allocates nothing. input is the
  * NCHW shape. "same" pads as PyTorch and TensorFlow agree for stride 1: total dilation*(K-1),

@@ -67,8 +67,8 @@ xn_status xn_graph_create(const xn_graph_params *params, const xn_conv_limits *l
                           xn_graph **out, xn_error *error);
 void xn_graph_free(xn_graph *graph); /* NULL-safe */
 
-/* Puts a layer's name and place before what an error says of it, as xn_graph_create does: for who
- * reads layers before there is a graph. Returns the status; XN_OK changes nothing. */
+/* Puts a layer's name and place before what an error says of it, as xn_graph_create does: for
+ * readers of layers before there is a graph. Returns the status; XN_OK changes nothing. */
 xn_status xn_graph_fail_layer(xn_status status, const char *name, int index, xn_error *error);
 
 /* What a graph takes and gives; borrowed from it. Shapes are of one image, as the user sees them:

@@ -26,8 +26,8 @@ void xn_problem_of_network(const xn_network *network, xn_problem *out);
  * mostly cost one comparison. */
 bool xn_problem_equal(const xn_problem *a, const xn_problem *b);
 
-/* Per image: elements and bytes of input and output, multiply-adds. They fit: who resolved the
- * problem checked them for all its images. */
+/* Per image: elements and bytes of input and output, multiply-adds. They fit: resolving the
+ * problem checks them for all its images. */
 int64_t xn_problem_input_elements(const xn_problem *problem);
 int64_t xn_problem_output_elements(const xn_problem *problem);
 size_t xn_problem_input_bytes(const xn_problem *problem);

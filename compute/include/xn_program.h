@@ -20,7 +20,7 @@ typedef struct xn_program xn_program;
  * XN_ERR_DEVICE_LOST. */
 xn_status xn_program_create(const xn_backend *backend, xn_stream *stream, const xn_problem *problem,
                             int64_t max_images, xn_program **out, xn_error *error);
-/* The same for a caller that has so many bytes for the tensors between steps: where the backend
+/* The same for a caller that has most_bytes for the tensors between steps: where the backend
  * takes large batches in passes, each has as few images as fit in them, but at least one. */
 xn_status xn_program_create_within(const xn_backend *backend, xn_stream *stream,
                                    const xn_problem *problem, int64_t max_images, size_t most_bytes,

@@ -25,7 +25,7 @@ typedef enum {
     XN_ERR_NO_DEVICE,     /* the backend has no usable device */
     XN_ERR_BUSY,          /* queue full; try again later */
     XN_ERR_DEADLINE,      /* the deadline passed first */
-    XN_ERR_CANCELLED,     /* the client hung up, nobody waits for this */
+    XN_ERR_CANCELLED,     /* the client hung up */
     XN_ERR_DRAINING,      /* the service is shutting down */
     XN_ERR_LOADING,       /* the service is starting and may know this later */
     XN_ERR_IO,            /* a file or a socket */

@@ -43,6 +43,9 @@ typedef struct xn_datatype_info {
 /* Never NULL: of what is no datatype, one that is called "unknown" and may stand nowhere. */
 const xn_datatype_info *xn_datatype_describe(xn_datatype datatype);
 
+/* The index of a name in a list that ends with NULL; -1: it is none of them. */
+int xn_name_find(const char *name, const char *const *names);
+
 size_t xn_datatype_bytes(xn_datatype datatype);             /* describe's */
 const char *xn_datatype_name(xn_datatype datatype);         /* describe's */
 bool xn_datatype_parse(const char *name, xn_datatype *out); /* exact, upper case */

@@ -7,14 +7,8 @@
 
 /* ---- timing ---- */
 
-#define STAGES 9
-typedef struct stage {
-    const char *name;
-    int64_t ns;
-} stage;
-
-static void stages_of(const xn_timing *timing, stage out[STAGES]) {
-    const stage stages[STAGES] = {
+void xn_answer_stages(const xn_timing *timing, xn_answer_stage out[XN_ANSWER_STAGES]) {
+    const xn_answer_stage stages[XN_ANSWER_STAGES] = {
         {"receive", timing->receive_ns}, {"decode", timing->decode_ns},
         {"queue", timing->queue_ns},     {"upload", timing->upload_ns},
         {"compute", timing->compute_ns}, {"download", timing->download_ns},
@@ -27,9 +21,9 @@ static void stages_of(const xn_timing *timing, stage out[STAGES]) {
 /* {"receive":12.345,...} in microseconds; quote is how a quotation mark is written (as \" inside a
  * string). */
 void xn_answer_timing(xn_text *text, const xn_timing *timing, const char *quote) {
-    stage stages[STAGES];
-    stages_of(timing, stages);
-    for (int i = 0; i < STAGES; i++) {
+    xn_answer_stage stages[XN_ANSWER_STAGES];
+    xn_answer_stages(timing, stages);
+    for (int i = 0; i < XN_ANSWER_STAGES; i++) {
         xn_text_string(text, i ? "," : "{");
         xn_text_string(text, quote);
         xn_text_string(text, stages[i].name);
@@ -43,10 +37,10 @@ void xn_answer_timing(xn_text *text, const xn_timing *timing, const char *quote)
 void xn_proto_server_timing(const xn_timing *timing, char *text, size_t size) {
     if (size == 0)
         return;
-    stage stages[STAGES];
-    stages_of(timing, stages);
+    xn_answer_stage stages[XN_ANSWER_STAGES];
+    xn_answer_stages(timing, stages);
     xn_text t = xn_text_over(text, size - 1);
-    for (int i = 0; i < STAGES; i++) {
+    for (int i = 0; i < XN_ANSWER_STAGES; i++) {
         char metric[64];
         xn_text m = xn_text_over(metric, sizeof metric);
         xn_text_string(&m, i ? ", " : "");
@@ -63,13 +57,16 @@ void xn_proto_server_timing(const xn_timing *timing, char *text, size_t size) {
 
 /* ---- pieces ---- */
 
-void xn_answer_shape(xn_text *text, const xn_shape *shape) {
-    xn_text_string(text, "[");
+void xn_answer_dims(xn_text *text, const xn_shape *shape) {
     for (int i = 0; i < shape->rank; i++) {
-        if (i)
-            xn_text_string(text, ",");
+        xn_text_string(text, i ? "," : "");
         xn_text_int(text, shape->dims[i]);
     }
+}
+
+void xn_answer_shape(xn_text *text, const xn_shape *shape) {
+    xn_text_string(text, "[");
+    xn_answer_dims(text, shape);
     xn_text_string(text, "]");
 }
 

@@ -31,12 +31,6 @@ static const char *accepts_of(const xn_param *param, char text[XN_DATATYPE_LIST]
                           : xn_datatype_list(XN_AS_OUTPUT, XN_NAMES_OIP, "\"", text);
 }
 
-static xn_status fail_type(const xn_param *param, const char *got, xn_error *error) {
-    char list[XN_DATATYPE_LIST];
-    return xn_fail(error, XN_ERR_MALFORMED, param->name, "%s is %s; it takes %s", param->name, got,
-                   accepts_of(param, list));
-}
-
 static xn_status fail_word(const xn_param *param, const char *word, xn_error *error) {
     char excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT] = "", list[XN_DATATYPE_LIST];
     const char *outputs[XN_DATATYPE_COUNT + 1];
@@ -150,25 +144,38 @@ static xn_status set_timeout(const xn_param *param, const xn_param_value *value,
     return read_integer(param, value, 1, MAX_SIZE, &request->timeout_ms, error);
 }
 
+/* One of the parameter's words, by its number. */
+static xn_status read_word(const xn_param *param, const xn_param_value *value, int *out,
+                           xn_error *error) {
+    *out = xn_name_find(value->word, param->names);
+    return *out < 0 ? fail_word(param, value->word, error) : XN_OK;
+}
+
 static xn_status set_scaling(const xn_param *param, const xn_param_value *value,
                              xn_conv_request *request, xn_error *error) {
-    if (!xn_scaling_parse(value->word, &request->params.scaling))
-        return fail_word(param, value->word, error);
-    return XN_OK;
+    int found = 0;
+    xn_status status = read_word(param, value, &found, error);
+    if (!status)
+        request->params.scaling = (xn_scaling)found;
+    return status;
 }
 
 static xn_status set_mode(const xn_param *param, const xn_param_value *value,
                           xn_conv_request *request, xn_error *error) {
-    if (!xn_mode_parse(value->word, &request->params.mode))
-        return fail_word(param, value->word, error);
-    return XN_OK;
+    int found = 0;
+    xn_status status = read_word(param, value, &found, error);
+    if (!status)
+        request->params.mode = (xn_mode)found;
+    return status;
 }
 
 static xn_status set_precision(const xn_param *param, const xn_param_value *value,
                                xn_conv_request *request, xn_error *error) {
-    if (!xn_precision_parse(value->word, &request->params.precision))
-        return fail_word(param, value->word, error);
-    return XN_OK;
+    int found = 0;
+    xn_status status = read_word(param, value, &found, error);
+    if (!status)
+        request->params.precision = (xn_precision)found;
+    return status;
 }
 
 static xn_status set_output_datatype(const xn_param *param, const xn_param_value *value,
@@ -182,13 +189,11 @@ static xn_status set_output_datatype(const xn_param *param, const xn_param_value
 
 static xn_status set_backend(const xn_param *param, const xn_param_value *value,
                              xn_conv_request *request, xn_error *error) {
-    for (const char *const *name = param->names; *name; name++) {
-        if (!strcmp(value->word, *name)) {
-            memcpy(request->backend, *name, strlen(*name) + 1);
-            return XN_OK;
-        }
-    }
-    return fail_word(param, value->word, error);
+    int found = 0;
+    xn_status status = read_word(param, value, &found, error);
+    if (!status)
+        memcpy(request->backend, value->word, strlen(value->word) + 1);
+    return status;
 }
 
 static xn_status set_id(const xn_param *param, const xn_param_value *value,
@@ -208,9 +213,6 @@ static xn_status set_weights(const xn_param *param, const xn_param_value *value,
 }
 
 static const char *const paddings[] = {"same", "valid", NULL};
-static const char *const scalings[] = {"xnor", "alpha", "none", NULL};
-static const char *const modes[] = {"xnor", "bwn", "float", NULL};
-static const char *const precisions[] = {"fp32", "tf32", "fp16", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", "ref", NULL};
 
 #define SIZES "an integer or a list [h, w], each at least 1"
@@ -224,9 +226,9 @@ static const xn_param table[] = {
     {"dilation", true, false, SIZES, NULL, set_dilation},
     {"groups", true, false, "an integer, at least 1", NULL, set_groups},
     {"pad_value", true, false, "-1, 0 or 1", NULL, set_pad_value},
-    {"scaling", false, true, "\"xnor\", \"alpha\" or \"none\"", scalings, set_scaling},
-    {"mode", false, true, "\"xnor\", \"bwn\" or \"float\"", modes, set_mode},
-    {"precision", false, true, "\"fp32\", \"tf32\" or \"fp16\"", precisions, set_precision},
+    {"scaling", false, true, "\"xnor\", \"alpha\" or \"none\"", xn_scaling_names, set_scaling},
+    {"mode", false, true, "\"xnor\", \"bwn\" or \"float\"", xn_mode_names, set_mode},
+    {"precision", false, true, "\"fp32\", \"tf32\" or \"fp16\"", xn_precision_names, set_precision},
     {"output_datatype", false, true, NULL, NULL, set_output_datatype},
     {"backend", false, true, "\"auto\", \"cpu\", \"cuda\" or \"ref\"", backends, set_backend},
     {"timeout_ms", true, false, "an integer, milliseconds, at least 1", NULL, set_timeout},
@@ -278,8 +280,8 @@ xn_status xn_param_set_json(const xn_param *param, const xn_json *value, xn_conv
         if (status)
             return status;
     } else {
-        char got[XN_JSON_DESCRIPTION];
-        return fail_type(param, xn_json_describe(value, got), error);
+        char list[XN_DATATYPE_LIST];
+        return xn_json_fail(param->name, value, accepts_of(param, list), error);
     }
     return param->set(param, &v, request, error);
 }
@@ -330,20 +332,11 @@ xn_status xn_param_set_text(const xn_param *param, const char *text, xn_conv_req
 
 xn_status xn_param_fail_unknown(const char *kind, const char *name,
                                 const char *const beside[XN_PARAM_BESIDE], xn_error *error) {
-    char excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT], text[200];
     const char *names[XN_PARAM_BESIDE + PARAMS + 1] = {0};
     size_t count = 0;
     for (size_t i = 0; i < XN_PARAM_BESIDE && beside[i]; i++)
         names[count++] = beside[i];
     for (size_t i = 0; i < PARAMS; i++)
         names[count++] = table[i].name;
-    xn_text list = xn_text_over(text, sizeof text - 1);
-    for (size_t i = 0; i < count; i++) {
-        xn_text_string(&list, i ? ", " : "");
-        xn_text_string(&list, names[i]);
-    }
-    text[list.length] = 0;
-    xn_text_excerpt(name, strlen(name), excerpt);
-    return xn_fail(error, XN_ERR_MALFORMED, excerpt, "unknown %s \"%s\"; accepted: %s%s", kind,
-                   excerpt, text, xn_text_hint(name, names, hint));
+    return xn_json_fail_unknown(kind, name, "", "", names, error);
 }

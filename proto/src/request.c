@@ -3,6 +3,7 @@
 #include "xn_wire_form.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 bool xn_proto_name_valid(const char *name) {
@@ -22,7 +23,7 @@ bool xn_proto_id_valid(const char *id) {
     return length > 0;
 }
 
-xn_targets xn_targets_conv(xn_conv_request *request) {
+static xn_targets targets_of_conv(xn_conv_request *request) {
     return (xn_targets){.refs = {[XN_MEMBER_INPUT] = &request->input,
                                  [XN_MEMBER_WEIGHTS] = &request->weights,
                                  [XN_MEMBER_SCALE] = &request->scale,
@@ -30,7 +31,7 @@ xn_targets xn_targets_conv(xn_conv_request *request) {
                         .conv = request};
 }
 
-xn_targets xn_targets_weights(xn_weights_request *request) {
+static xn_targets targets_of_weights(xn_weights_request *request) {
     return (xn_targets){.refs = {[XN_MEMBER_WEIGHTS] = &request->weights,
                                  [XN_MEMBER_SCALE] = &request->scale,
                                  [XN_MEMBER_BIAS] = &request->bias}};
@@ -38,13 +39,9 @@ xn_targets xn_targets_weights(xn_weights_request *request) {
 
 xn_status xn_request_shape(const xn_json *value, const char *name, xn_shape *out, xn_error *error) {
     char field[64], got[XN_JSON_DESCRIPTION];
-    xn_text path = xn_text_over(field, sizeof field - 1);
-    xn_text_string(&path, name);
-    xn_text_string(&path, ".shape");
-    field[path.length] = 0;
-    if (xn_json_kind_of(value) != XN_JSON_ARRAY)
-        return xn_fail(error, XN_ERR_MALFORMED, field, "%s is %s; it takes a list of integers",
-                       field, xn_json_describe(value, got));
+    snprintf(field, sizeof field, "%s.shape", name);
+    if (!value || xn_json_kind_of(value) != XN_JSON_ARRAY)
+        return xn_json_fail(field, value, "a list of integers", error);
     size_t rank = xn_json_count(value);
     if (rank < 1 || rank > XN_MAX_RANK)
         return xn_fail(error, XN_ERR_MALFORMED, field, "%s has %zu dimensions; it takes 1 to %d",
@@ -115,23 +112,19 @@ static xn_status parse(const xn_proto_body *body, const xn_proto_query *query, s
     return form->parse(body, query, query_count, limits, targets, error);
 }
 
-static xn_status fail_missing(const char *name, const char *what, xn_error *error) {
-    return xn_fail(error, XN_ERR_MALFORMED, name, "%s is missing; it takes %s", name, what);
-}
-
 xn_status xn_proto_parse_conv(const xn_proto_body *body, const xn_proto_query *query,
                               size_t query_count, const xn_proto_limits *limits,
                               xn_conv_request *out, xn_error *error) {
     xn_conv_request request;
     xn_params_default(&request);
-    xn_targets targets = xn_targets_conv(&request);
+    xn_targets targets = targets_of_conv(&request);
     xn_status status = parse(body, query, query_count, limits, &targets, error);
     if (status)
         return status;
     if (!request.input.present)
-        return fail_missing("input", "a tensor of shape [N, C, H, W]", error);
+        return xn_json_fail("input", NULL, "a tensor of shape [N, C, H, W]", error);
     if (!request.weights.present && !request.weights_name[0])
-        return fail_missing("weights",
+        return xn_json_fail("weights", NULL,
                             "a tensor of shape [O, C/groups, KH, KW] or the name of registered "
                             "weights",
                             error);
@@ -147,12 +140,12 @@ xn_status xn_proto_parse_weights(const xn_proto_body *body, const xn_proto_limit
                                  xn_weights_request *out, xn_error *error) {
     xn_weights_request request;
     memset(&request, 0, sizeof request);
-    xn_targets targets = xn_targets_weights(&request);
+    xn_targets targets = targets_of_weights(&request);
     xn_status status = parse(body, NULL, 0, limits, &targets, error);
     if (status)
         return status;
     if (!request.weights.present)
-        return fail_missing("weights", "a tensor of shape [O, C/groups, KH, KW]", error);
+        return xn_json_fail("weights", NULL, "a tensor of shape [O, C/groups, KH, KW]", error);
     *out = request;
     return XN_OK;
 }

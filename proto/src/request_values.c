@@ -5,20 +5,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-xn_status xn_request_fail_value(const char *field, const xn_json *value, const char *takes,
-                                xn_error *error) {
-    char got[XN_JSON_DESCRIPTION];
-    return xn_fail(error, XN_ERR_MALFORMED, field, "%s is %s; it takes %s", field,
-                   xn_json_describe(value, got), takes);
-}
-
 xn_status xn_request_take_text(const char *name, const xn_json *data, const xn_json_span *span,
                                xn_tensor_ref *ref, xn_error *error) {
     char field[64], shape[200];
     snprintf(field, sizeof field, "%s.data", name);
     if (xn_json_kind_of(data) != XN_JSON_ARRAY || !span->text)
-        return xn_request_fail_value(field, data,
-                                     "an array of numbers, flat or nested as the shape", error);
+        return xn_json_fail(field, data, "an array of numbers, flat or nested as the shape", error);
     if (span->values != ref->elements) {
         xn_shape_format(&ref->shape, shape, sizeof shape);
         return xn_fail(error, XN_ERR_MALFORMED, field,

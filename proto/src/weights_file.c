@@ -1,8 +1,7 @@
 /* weights_file.c: see xn_weights_file.h. */
 #include "xn_weights_file.h"
 
-#include "xn_request.h"
-#include "xn_text.h"
+#include "xn_wire_form.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -62,12 +61,9 @@ static void write_tensor(xn_text *text, const char *name, const xn_tensor *tenso
     xn_text_string(text, name);
     xn_text_string(text, "\":{\"dtype\":\"");
     xn_text_string(text, xn_datatype_describe(tensor->datatype)->safetensors);
-    xn_text_string(text, "\",\"shape\":[");
-    for (int i = 0; i < tensor->shape.rank; i++) {
-        xn_text_string(text, i ? "," : "");
-        xn_text_int(text, tensor->shape.dims[i]);
-    }
-    xn_text_string(text, "],\"data_offsets\":[");
+    xn_text_string(text, "\",\"shape\":");
+    xn_answer_shape(text, &tensor->shape);
+    xn_text_string(text, ",\"data_offsets\":[");
     xn_text_int(text, (int64_t)*at);
     xn_text_string(text, ",");
     *at += tensor->bytes; /* they are in memory, so their sum is no overflow */

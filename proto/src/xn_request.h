@@ -14,16 +14,9 @@ typedef struct xn_targets {
     xn_conv_request *conv; /* parameters go here; NULL: the message takes none */
 } xn_targets;
 
-xn_targets xn_targets_conv(xn_conv_request *request);
-xn_targets xn_targets_weights(xn_weights_request *request);
-
-/* Reads an array of 1 to XN_MAX_RANK integers into a shape (sizes are checked later). name is the
- * tensor, for messages about name.shape. */
+/* Reads an array of 1 to XN_MAX_RANK integers into a shape (sizes are checked later). value NULL:
+ * it is missing. name is the tensor, for messages about name.shape. */
 xn_status xn_request_shape(const xn_json *value, const char *name, xn_shape *out, xn_error *error);
-
-/* "<field> is <what the value is>; it takes <takes>". */
-xn_status xn_request_fail_value(const char *field, const xn_json *value, const char *takes,
-                                xn_error *error);
 
 /* Bytes behind a JSON header that are no tensor's yet. */
 typedef struct xn_request_values {

@@ -163,9 +163,9 @@ static void take_option(literal *l, const char *name, const char *value) {
     else if (!strcmp(name, "out"))
         p->output_datatype = datatype_of(value);
     else if (!strcmp(name, "mode"))
-        ck_assert(xn_mode_parse(value, &p->mode));
+        p->mode = (xn_mode)xn_name_find(value, xn_mode_names);
     else if (!strcmp(name, "scaling"))
-        ck_assert(xn_scaling_parse(value, &p->scaling));
+        p->scaling = (xn_scaling)xn_name_find(value, xn_scaling_names);
     else if (!strcmp(name, "stride"))
         put(p->stride, value);
     else if (!strcmp(name, "dilation"))

@@ -59,7 +59,7 @@ static void read_member(reader *r, xn_layer *l, int64_t channels, const char *na
     else if (!strcmp(name, "shift"))
         l->shift = parameter(r, false, channels, value);
     else if (!strcmp(name, "float") || !strcmp(name, "bwn") || !strcmp(name, "xnor"))
-        ck_assert(xn_mode_parse(name, &w->mode));
+        w->mode = (xn_mode)xn_name_find(name, xn_mode_names);
     else if (!strcmp(name, "k_map"))
         l->attributes.k_map = true;
     else if (!strcmp(name, "global"))

@@ -52,9 +52,12 @@ static xn_status check_names(const xn_graph_params *params, size_t *bytes, xn_er
 }
 
 static int by_name(const void *a, const void *b) {
-    const xn_graph_name *x = a, *y = b;
-    const int order = strcmp(x->name, y->name);
-    return order ? order : x->layer - y->layer;
+    return strcmp(((const xn_graph_name *)a)->name, ((const xn_graph_name *)b)->name);
+}
+
+static int by_name_and_layer(const void *a, const void *b) {
+    const int order = by_name(a, b);
+    return order ? order : ((const xn_graph_name *)a)->layer - ((const xn_graph_name *)b)->layer;
 }
 
 /* The first layer whose name the input or a layer before it has, as an error. */
@@ -64,7 +67,7 @@ static xn_status sort_names(xn_graph *graph, xn_error *error) {
     int twice = count;
     for (int i = 0; i < count; i++)
         names[i] = (xn_graph_name){graph->layers[i].given.name, i};
-    qsort(names, (size_t)count, sizeof *names, by_name);
+    qsort(names, (size_t)count, sizeof *names, by_name_and_layer);
     for (int i = 0; i < count; i++)
         if ((!strcmp(names[i].name, graph->input_name) ||
              (i > 0 && !strcmp(names[i].name, names[i - 1].name))) &&
@@ -91,18 +94,12 @@ static bool find(const xn_graph *graph, const char *name, int count, int *out) {
         *out = XN_GRAPH_INPUT;
         return true;
     }
-    for (int low = 0, high = graph->layer_count; low < high;) {
-        const int middle = low + (high - low) / 2;
-        const int order = strcmp(name, graph->by_name[middle].name);
-        *out = graph->by_name[middle].layer;
-        if (!order)
-            return *out < count;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return false;
+    const xn_graph_name wanted = {name, 0};
+    const xn_graph_name *found = bsearch(&wanted, graph->by_name, (size_t)graph->layer_count,
+                                         sizeof *graph->by_name, by_name);
+    if (found)
+        *out = found->layer;
+    return found && found->layer < count;
 }
 
 /* ---- the input ---- */

@@ -15,11 +15,13 @@ typedef struct parser {
     xn_error *error;
 } parser;
 
+enum { SHAPE, DATATYPE, DATA, NAME, PARAMETERS, TENSOR_MEMBERS };
+
 /* A tensor object being read. */
 typedef struct tensor_parse {
     const char *name;
     const xn_json_span *span;
-    const xn_json *shape, *datatype, *data, *parameters;
+    const xn_json *members[TENSOR_MEMBERS]; /* or NULL */
 } tensor_parse;
 
 static const char *path(const tensor_parse *t, const char *member, char out[64]) {
@@ -27,40 +29,20 @@ static const char *path(const tensor_parse *t, const char *member, char out[64])
     return out;
 }
 
-static xn_status fail_value(const parser *p, const char *field, const xn_json *value,
-                            const char *takes) {
-    return xn_request_fail_value(field, value, takes, p->error);
-}
-
 static xn_status collect_members(const parser *p, const xn_json *object, tensor_parse *t) {
-    void *iterator = NULL;
-    const char *key;
-    const xn_json *value;
-    char field[64], excerpt[XN_TEXT_EXCERPT];
-    while (xn_json_next(object, &iterator, &key, &value)) {
-        if (!strcmp(key, "shape")) {
-            t->shape = value;
-        } else if (!strcmp(key, "datatype")) {
-            t->datatype = value;
-        } else if (!strcmp(key, "data")) {
-            t->data = value;
-        } else if (!strcmp(key, "parameters")) {
-            t->parameters = value;
-        } else if (!strcmp(key, "name")) { /* an OIP tensor has one; it says nothing new here */
-            if (xn_json_kind_of(value) != XN_JSON_STRING || strcmp(xn_json_string(value), t->name))
-                return fail_value(p, path(t, "name", field), value,
-                                  "the name of the member, or leave it out");
-        } else {
-            static const char *const names[] = {"shape", "datatype",   "data",
-                                                "name",  "parameters", NULL};
-            char hint[XN_TEXT_HINT];
-            xn_text_excerpt(key, strlen(key), excerpt);
-            return xn_fail(p->error, XN_ERR_MALFORMED, path(t, excerpt, field),
-                           "unknown field \"%s\" in %s; accepted: shape, datatype, %s%s", excerpt,
-                           t->name, p->binary ? "data, parameters, name" : "data, name",
-                           xn_text_hint(key, names, hint));
-        }
-    }
+    static const char *const names[] = {"shape", "datatype", "data", "name", "parameters", NULL};
+    static const char *const of_json[] = {"shape", "datatype", "data", "name", NULL};
+    const bool any = p->binary || xn_json_member(object, "parameters");
+    char begin[64], of[64], field[64];
+    snprintf(of, sizeof of, " in %s", t->name);
+    xn_status status = xn_json_members(object, "field", path(t, "", begin), of,
+                                       any ? names : of_json, t->members, p->error);
+    const xn_json *name = t->members[NAME]; /* an OIP tensor has one; it says nothing new here */
+    if (status || !name)
+        return status;
+    if (xn_json_kind_of(name) != XN_JSON_STRING || strcmp(xn_json_string(name), t->name) != 0)
+        return xn_json_fail(path(t, "name", field), name, "the name of the member, or leave it out",
+                            p->error);
     return XN_OK;
 }
 
@@ -74,35 +56,29 @@ static xn_status read_datatype(const parser *p, xn_member member, const tensor_p
     const bool input = member == XN_MEMBER_INPUT;
     char field[64];
     path(t, "datatype", field);
-    if (input && is_bits(t->datatype) && (!p->binary || t->data))
+    if (input && is_bits(t->members[DATATYPE]) && (!p->binary || t->members[DATA]))
         return xn_fail(p->error, XN_ERR_MALFORMED, field,
                        "%s is BITS, whose values are packed bytes and no JSON; send %s with "
                        "parameters.binary_data_size, or %s",
                        field, xn_wire_oip_binary.media_type, xn_wire_safetensors.media_type);
-    return xn_datatype_read(field, t->datatype, input && p->binary ? XN_AS_INPUT : XN_AS_WEIGHTS,
-                            XN_NAMES_OIP, out, p->error);
+    return xn_datatype_read(field, t->members[DATATYPE],
+                            input && p->binary ? XN_AS_INPUT : XN_AS_WEIGHTS, XN_NAMES_OIP, out,
+                            p->error);
 }
 
 /* parameters: {"binary_data_size": B}; the next B bytes after the header. */
 static xn_status take_bytes(parser *p, const tensor_parse *t, xn_tensor_ref *ref) {
-    char field[64], excerpt[XN_TEXT_EXCERPT];
-    void *iterator = NULL;
-    const char *key;
-    const xn_json *value, *size = NULL;
-    if (xn_json_kind_of(t->parameters) != XN_JSON_OBJECT)
-        return fail_value(p, path(t, "parameters", field), t->parameters,
-                          "an object with binary_data_size");
-    while (xn_json_next(t->parameters, &iterator, &key, &value)) {
-        if (strcmp(key, "binary_data_size") != 0) {
-            static const char *const names[] = {"binary_data_size", NULL};
-            char hint[XN_TEXT_HINT];
-            xn_text_excerpt(key, strlen(key), excerpt);
-            return xn_fail(p->error, XN_ERR_MALFORMED, path(t, "parameters", field),
-                           "unknown field \"%s\" in %s.parameters; accepted: binary_data_size%s",
-                           excerpt, t->name, xn_text_hint(key, names, hint));
-        }
-        size = value;
-    }
+    static const char *const names[] = {"binary_data_size", NULL};
+    const xn_json *parameters = t->members[PARAMETERS], *size = NULL;
+    char field[64], begin[64], of[64];
+    if (xn_json_kind_of(parameters) != XN_JSON_OBJECT)
+        return xn_json_fail(path(t, "parameters", field), parameters,
+                            "an object with binary_data_size", p->error);
+    snprintf(of, sizeof of, " in %s.parameters", t->name);
+    xn_status status = xn_json_members(parameters, "field", path(t, "parameters.", begin), of,
+                                       names, &size, p->error);
+    if (status)
+        return status;
     path(t, "parameters.binary_data_size", field);
     if (!size)
         return xn_fail(p->error, XN_ERR_MALFORMED, field, "%s is missing", field);
@@ -115,15 +91,14 @@ static xn_status parse_tensor(parser *p, xn_member member, const xn_json *object
     char field[64];
     xn_tensor_ref ref = {.present = true};
     if (xn_json_kind_of(object) != XN_JSON_OBJECT)
-        return fail_value(p, t.name, object,
-                          "a tensor {\"shape\": [...], \"datatype\": \"FP32\", \"data\": [...]}");
+        return xn_json_fail(t.name, object,
+                            "a tensor {\"shape\": [...], \"datatype\": \"FP32\", \"data\": "
+                            "[...]}",
+                            p->error);
     xn_status status = collect_members(p, object, &t);
-    if (status)
-        return status;
-    if (!t.shape)
-        return xn_fail(p->error, XN_ERR_MALFORMED, path(&t, "shape", field),
-                       "%s.shape is missing; it takes a list of integers", t.name);
-    status = xn_request_shape(t.shape, t.name, &ref.shape, p->error);
+    const xn_json *data = t.members[DATA], *parameters = t.members[PARAMETERS];
+    if (!status)
+        status = xn_request_shape(t.members[SHAPE], t.name, &ref.shape, p->error);
     if (!status)
         status = read_datatype(p, member, &t, &ref.datatype);
     if (!status)
@@ -131,21 +106,21 @@ static xn_status parse_tensor(parser *p, xn_member member, const xn_json *object
                                    &ref.elements, &ref.bytes, p->error);
     if (status)
         return status;
-    if (t.parameters && !p->binary)
+    if (parameters && !p->binary)
         return xn_fail(p->error, XN_ERR_MALFORMED, path(&t, "parameters", field),
                        "%s.parameters needs Content-Type %s and Inference-Header-Content-Length; "
                        "in JSON the values are in \"data\"",
                        t.name, xn_wire_oip_binary.media_type);
-    if (!t.data && !t.parameters)
+    if (!data && !parameters)
         return xn_fail(p->error, XN_ERR_MALFORMED, path(&t, "data", field),
                        "%s.data is missing; it takes an array of numbers%s", t.name,
                        p->binary ? ", or parameters.binary_data_size instead" : "");
-    if (t.data && t.parameters)
+    if (data && parameters)
         return xn_fail(p->error, XN_ERR_MALFORMED, t.name,
                        "%s has both data and parameters.binary_data_size; it takes one of them",
                        t.name);
-    status = t.data ? xn_request_take_text(t.name, t.data, t.span, &ref, p->error)
-                    : take_bytes(p, &t, &ref);
+    status =
+        data ? xn_request_take_text(t.name, data, t.span, &ref, p->error) : take_bytes(p, &t, &ref);
     if (!status)
         *out = ref;
     return status;
@@ -160,11 +135,7 @@ static xn_status parse_member(parser *p, const char *key, const xn_json *value) 
         return parse_tensor(p, (xn_member)member, value, targets->refs[member]);
     if (!targets->conv) {
         static const char *const names[] = {"weights", "scale", "bias", NULL};
-        char excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT];
-        xn_text_excerpt(key, strlen(key), excerpt);
-        return xn_fail(p->error, XN_ERR_MALFORMED, excerpt,
-                       "unknown field \"%s\"; accepted: weights, scale, bias%s", excerpt,
-                       xn_text_hint(key, names, hint));
+        return xn_json_fail_unknown("field", key, "", "", names, p->error);
     }
     static const char *const beside[XN_PARAM_BESIDE] = {"input", "scale", "bias"};
     const xn_param *param = xn_param_find(key);

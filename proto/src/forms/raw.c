@@ -99,10 +99,7 @@ static void write_prefix(xn_text *text, const xn_answer *answer) {
 static int headers(const xn_answer *answer, size_t prefix, xn_proto_header *out) {
     (void)prefix;
     xn_text shape = xn_text_over(out[0].value, sizeof out[0].value - 1);
-    for (int i = 0; i < answer->shape.rank; i++) {
-        xn_text_string(&shape, i ? "," : "");
-        xn_text_int(&shape, answer->shape.dims[i]);
-    }
+    xn_answer_dims(&shape, &answer->shape);
     out[0].name = "Output-Shape";
     out[0].value[shape.length] = 0;
     out[1].name = "Output-Datatype";

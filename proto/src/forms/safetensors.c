@@ -9,10 +9,11 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct extent {
-    const char *name; /* NULL: no such tensor */
+    const char *name;
     uint64_t begin, end;
 } extent;
 
@@ -24,6 +25,7 @@ typedef struct parser {
     const uint8_t *values;
     size_t values_length;
     extent extents[XN_MEMBER_COUNT];
+    size_t extent_count;
     int64_t channels; /* 0: the input is not BITS */
     xn_error *error;
 } parser;
@@ -40,7 +42,7 @@ static xn_status parse_tensor(parser *p, xn_member member, const xn_json *object
                                   member == XN_MEMBER_INPUT ? XN_AS_INPUT : XN_AS_WEIGHTS,
                                   XN_NAMES_SAFETENSORS, &ref.datatype, p->error);
     if (!status)
-        status = xn_safetensors_shape(name, object, &ref.shape, p->error);
+        status = xn_request_shape(xn_json_member(object, "shape"), name, &ref.shape, p->error);
     if (!status)
         status = xn_shape_elements(&ref.shape, ref.datatype, p->limits->max_elements, name,
                                    &ref.elements, &ref.bytes, p->error);
@@ -50,43 +52,34 @@ static xn_status parse_tensor(parser *p, xn_member member, const xn_json *object
     if (status)
         return status;
     ref.data = p->values + begin;
-    p->extents[member] = (extent){name, begin, begin + ref.bytes};
+    p->extents[p->extent_count++] = (extent){name, begin, begin + ref.bytes};
     *p->targets->refs[member] = ref;
     return XN_OK;
 }
 
-/* The tensors, in the order of their offsets, must follow each other from 0 to the end. */
-static xn_status check_tiling(const parser *p) {
+static int by_begin(const void *a, const void *b) {
+    const extent *x = a, *y = b;
+    if (x->begin != y->begin)
+        return x->begin > y->begin ? 1 : -1;
+    return strcmp(x->name, y->name);
+}
+
+/* The tensors, in the order of their offsets, must follow each other from 0 to the end. None is
+ * empty. */
+static xn_status check_tiling(parser *p) {
     uint64_t at = 0;
-    for (int left = XN_MEMBER_COUNT; left > 0; left--) {
-        const extent *next = NULL;
-        for (int i = 0; i < XN_MEMBER_COUNT; i++) {
-            const extent *e = &p->extents[i];
-            if (e->name && e->end > at && (!next || e->begin < next->begin))
-                next = e;
-        }
-        if (!next)
-            break;
-        if (next->begin != at)
-            return xn_fail(p->error, XN_ERR_MALFORMED, next->name,
+    qsort(p->extents, p->extent_count, sizeof *p->extents, by_begin);
+    for (size_t i = 0; i < p->extent_count; at = p->extents[i++].end)
+        if (p->extents[i].begin != at)
+            return xn_fail(p->error, XN_ERR_MALFORMED, p->extents[i].name,
                            "%s begins at byte %" PRIu64 " of the values, but the tensors before "
                            "it end at %" PRIu64 "; gaps and overlaps are not allowed",
-                           next->name, next->begin, at);
-        at = next->end;
-    }
-    if (at != p->values_length)
-        return xn_fail(p->error, XN_ERR_MALFORMED, "",
-                       "the tensors end at byte %" PRIu64 " of the values, but the body has %zu",
-                       at, p->values_length);
-    /* An extent that ends inside another one was never `next`. */
-    uint64_t total = 0;
-    for (int i = 0; i < XN_MEMBER_COUNT; i++)
-        total += p->extents[i].end - p->extents[i].begin;
-    if (total != at)
-        return xn_fail(p->error, XN_ERR_MALFORMED, "",
-                       "the tensors' data_offsets overlap: %" PRIu64 " bytes in %" PRIu64, total,
-                       at);
-    return XN_OK;
+                           p->extents[i].name, p->extents[i].begin, at);
+    if (at == p->values_length)
+        return XN_OK;
+    return xn_fail(p->error, XN_ERR_MALFORMED, "",
+                   "the tensors end at byte %" PRIu64 " of the values, but the body has %zu", at,
+                   p->values_length);
 }
 
 static xn_status set_channels(parser *p, const char *text) {
@@ -135,13 +128,12 @@ static xn_status parse_metadata(parser *p, const xn_json *object) {
     const char *key;
     const xn_json *value;
     if (xn_json_kind_of(object) != XN_JSON_OBJECT)
-        return xn_safetensors_fail("__metadata__", object, "an object of strings", p->error);
+        return xn_json_fail("__metadata__", object, "an object of strings", p->error);
     while (xn_json_next(object, &iterator, &key, &value)) {
         char excerpt[XN_TEXT_EXCERPT];
         xn_text_excerpt(key, strlen(key), excerpt);
         if (xn_json_kind_of(value) != XN_JSON_STRING)
-            return xn_safetensors_fail(excerpt, value, "a string, as all of __metadata__ does",
-                                       p->error);
+            return xn_json_fail(excerpt, value, "a string, as all of __metadata__ does", p->error);
         if (!strcmp(key, "format")) /* the writing library's mark: "pt", "np", ... */
             continue;
         const bool channels = p->targets->conv && !strcmp(key, "channels");
@@ -168,7 +160,7 @@ static xn_status parse_root(parser *p, const xn_json *root) {
     const char *key;
     const xn_json *value;
     if (xn_json_kind_of(root) != XN_JSON_OBJECT)
-        return xn_safetensors_fail("", root, "a safetensors header, an object", p->error);
+        return xn_json_fail("", root, "a safetensors header, an object", p->error);
     while (xn_json_next(root, &iterator, &key, &value)) {
         int member = xn_member_find(key);
         xn_status status;
@@ -179,11 +171,7 @@ static xn_status parse_root(parser *p, const xn_json *root) {
         } else {
             static const char *const names[] = {"input", "weights", "scale", "bias", NULL};
             const bool conv = p->targets->refs[XN_MEMBER_INPUT] != NULL;
-            char excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT];
-            xn_text_excerpt(key, strlen(key), excerpt);
-            return xn_fail(p->error, XN_ERR_MALFORMED, excerpt,
-                           "unknown tensor \"%s\"; accepted: %sweights, scale, bias%s", excerpt,
-                           conv ? "input, " : "", xn_text_hint(key, names + !conv, hint));
+            return xn_json_fail_unknown("tensor", key, "", "", names + !conv, p->error);
         }
         if (status)
             return status;

@@ -8,15 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-xn_status xn_safetensors_fail(const char *field, const xn_json *value, const char *takes,
-                              xn_error *error) {
-    char got[XN_JSON_DESCRIPTION];
-    if (!value)
-        return xn_fail(error, XN_ERR_MALFORMED, field, "%s is missing; it takes %s", field, takes);
-    return xn_fail(error, XN_ERR_MALFORMED, field, "%s is %s; it takes %s", field,
-                   xn_json_describe(value, got), takes);
-}
-
 /* ---- the file ---- */
 
 uint64_t xn_safetensors_stated(const uint8_t bytes[8]) {
@@ -82,44 +73,23 @@ xn_status xn_safetensors_split(const char *what, const void *bytes, size_t lengt
 
 xn_status xn_safetensors_members(const char *name, const xn_json *object, xn_error *error) {
     static const char *const names[] = {"dtype", "shape", "data_offsets", NULL};
-    void *iterator = NULL;
-    const char *key;
-    const xn_json *value;
+    char path[64], of[64];
     if (xn_json_kind_of(object) != XN_JSON_OBJECT)
-        return xn_safetensors_fail(name, object, "an object with dtype, shape and data_offsets",
-                                   error);
-    while (xn_json_next(object, &iterator, &key, &value)) {
-        if (!strcmp(key, "dtype") || !strcmp(key, "shape") || !strcmp(key, "data_offsets"))
-            continue;
-        char field[64], excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT];
-        xn_text_excerpt(key, strlen(key), excerpt);
-        snprintf(field, sizeof field, "%s.%s", name, excerpt);
-        return xn_fail(error, XN_ERR_MALFORMED, field,
-                       "unknown field \"%s\" in %s; accepted: dtype, shape, data_offsets%s",
-                       excerpt, name, xn_text_hint(key, names, hint));
-    }
-    return XN_OK;
-}
-
-xn_status xn_safetensors_shape(const char *name, const xn_json *object, xn_shape *out,
-                               xn_error *error) {
-    const xn_json *shape = xn_json_member(object, "shape");
-    char field[64];
-    if (shape)
-        return xn_request_shape(shape, name, out, error);
-    snprintf(field, sizeof field, "%s.shape", name);
-    return xn_safetensors_fail(field, NULL, "a list of integers", error);
+        return xn_json_fail(name, object, "an object with dtype, shape and data_offsets", error);
+    snprintf(path, sizeof path, "%s.", name);
+    snprintf(of, sizeof of, " in %s", name);
+    return xn_json_members(object, "field", path, of, names, NULL, error);
 }
 
 static xn_status read_pair(const char *field, const xn_json *value, int64_t out[2],
                            xn_error *error) {
     static const char takes[] = "[begin, end], two integers";
     if (!value || xn_json_kind_of(value) != XN_JSON_ARRAY || xn_json_count(value) != 2)
-        return xn_safetensors_fail(field, value, takes, error);
+        return xn_json_fail(field, value, takes, error);
     for (size_t i = 0; i < 2; i++) {
         const xn_json *element = xn_json_element(value, i);
         if (xn_json_kind_of(element) != XN_JSON_INTEGER)
-            return xn_safetensors_fail(field, element, takes, error);
+            return xn_json_fail(field, element, takes, error);
         out[i] = xn_json_integer(element);
     }
     return XN_OK;

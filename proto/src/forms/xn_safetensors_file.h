@@ -27,15 +27,9 @@ xn_status xn_safetensors_split(const char *what, const void *bytes, size_t lengt
 /* Of a tensor's object, which has these three members alone, all that is alike everywhere. name is
  * the tensor's, for messages about name.shape. */
 xn_status xn_safetensors_members(const char *name, const xn_json *object, xn_error *error);
-xn_status xn_safetensors_shape(const char *name, const xn_json *object, xn_shape *out,
-                               xn_error *error);
 /* bytes: what datatype and shape need, which must be what lies between the offsets. */
 xn_status xn_safetensors_offsets(const char *name, const xn_json *object, size_t values_length,
                                  xn_datatype datatype, const xn_shape *shape, size_t bytes,
                                  uint64_t *begin, xn_error *error);
-
-/* "field is <value>; it takes <takes>", also of one that is missing, NULL. */
-xn_status xn_safetensors_fail(const char *field, const xn_json *value, const char *takes,
-                              xn_error *error);
 
 #endif

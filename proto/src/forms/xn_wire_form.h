@@ -1,5 +1,5 @@
 /* xn_wire_form.h: the table of wire forms: a row and a file in forms/ each. What differs from form
- * to form stands in its row; nobody else in proto asks which form a message is in. */
+ * to form stands in its row; no other code in proto asks for a message's form. */
 #ifndef XN_WIRE_FORM_H
 #define XN_WIRE_FORM_H
 
@@ -18,7 +18,7 @@ typedef struct xn_wire_form {
     /* Writes what stands in front of an answer's tensor, at most XN_PROTO_HEADROOM_BYTES. NULL: an
      * answer is text (xn_proto_json_answer_*). */
     void (*write_prefix)(xn_text *text, const xn_answer *answer);
-    /* The header fields that a client needs to read an answer, whose prefix is so many bytes long;
+    /* The header fields that a client needs to read an answer, whose prefix has `prefix` bytes;
      * returns how many. NULL: none. */
     int (*headers)(const xn_answer *answer, size_t prefix, xn_proto_header *out);
 } xn_wire_form;
@@ -46,8 +46,17 @@ xn_status xn_request_parse_query(const xn_proto_query *query, size_t query_count
 /* The first query parameter of that name; query_count if there is none. */
 size_t xn_request_query_find(const xn_proto_query *query, size_t query_count, const char *key);
 
+/* The stages of a request, by name: "receive", ..., "total". */
+#define XN_ANSWER_STAGES 9
+typedef struct xn_answer_stage {
+    const char *name;
+    int64_t ns;
+} xn_answer_stage;
+void xn_answer_stages(const xn_timing *timing, xn_answer_stage out[XN_ANSWER_STAGES]);
+
 /* Pieces of answers. An id or a name is cut where it is longer than it may be. */
 void xn_answer_word(xn_text *text, const char *word);
+void xn_answer_dims(xn_text *text, const xn_shape *shape);                   /* 1,2,3 */
 void xn_answer_shape(xn_text *text, const xn_shape *shape);                  /* [1,2,3] */
 void xn_answer_timing(xn_text *text, const xn_timing *t, const char *quote); /* an object */
 void xn_answer_type(xn_text *text, const xn_answer *answer);          /* datatype and shape */

@@ -116,6 +116,16 @@ const char *xn_text_excerpt(const char *bytes, size_t length, char out[XN_TEXT_E
     return out;
 }
 
+const char *xn_text_list(const char *const *names, char *out, size_t size) {
+    xn_text text = xn_text_over(out, size - 1);
+    for (int i = 0; names[i]; i++) {
+        xn_text_string(&text, i ? ", " : "");
+        xn_text_string(&text, names[i]);
+    }
+    out[text.length] = 0;
+    return out;
+}
+
 /* ---- near misses ---- */
 
 enum { MOST_COMPARED = 40 }; /* characters of a word; longer ones are like none */

@@ -44,6 +44,18 @@ const xn_json *xn_json_element(const xn_json *array, size_t index);
 bool xn_json_next(const xn_json *object, void **iterator, const char **key, const xn_json **value);
 const xn_json *xn_json_member(const xn_json *object, const char *key); /* or NULL */
 
+/* The members of an object by their names (NULL at the end): values[i], where values is not NULL,
+ * is that of names[i], or NULL where it is absent. A member of another name is refused as
+ * "unknown <kind> \"naem\"<of>; accepted: ...", its field behind path: "field", "inputs[0].",
+ * " in inputs[0]". */
+xn_status xn_json_members(const xn_json *object, const char *kind, const char *path, const char *of,
+                          const char *const *names, const xn_json **values, xn_error *error);
+xn_status xn_json_fail_unknown(const char *kind, const char *key, const char *path, const char *of,
+                               const char *const *names, xn_error *error);
+
+/* "<field> is <what the value is>; it takes <takes>". value NULL: it is missing. */
+xn_status xn_json_fail(const char *field, const xn_json *value, const char *takes, xn_error *error);
+
 /* The text of a string that the scanner took out, its escapes decoded: into out, which has room for
  * span->length and a terminator; returns the length. False for what no JSON string may hold, and
  * for \u0000. */

@@ -43,6 +43,9 @@ const char *xn_text_hint(const char *word, const char *const *names, char out[XN
 /* The same as the name alone, or NULL: equal but for case, or few edits away for its length. */
 const char *xn_text_nearest(const char *word, const char *const *names);
 
+/* The names with commas between them, cut to fit. names ends with NULL. Returns out. */
+const char *xn_text_list(const char *const *names, char *out, size_t size);
+
 /* Decimal digits of value at out, no terminator; at most 20. Returns how many. */
 size_t xn_text_u64(uint64_t value, char *out);
 

@@ -61,7 +61,7 @@ static size_t lay_out(char *block, const counts *n, xn_model_pool *pool) {
 static xn_status count_layers(const xn_json *root, counts *n, xn_error *error) {
     const xn_json *layers = xn_json_member(root, "layers");
     if (!layers || xn_json_kind_of(layers) != XN_JSON_ARRAY)
-        return xn_model_fail("layers", layers, "a list of layers", error);
+        return xn_json_fail("layers", layers, "a list of layers", error);
     n->layers = xn_json_count(layers);
     if (n->layers < 1 || n->layers > XN_GRAPH_MAX_LAYERS)
         return xn_fail(error, XN_ERR_MALFORMED, "layers",
@@ -86,8 +86,8 @@ static xn_status count_outputs(const xn_json *root, counts *n, xn_error *error) 
                        "there are output and outputs; give one of them");
     n->outputs = xn_json_count(outputs);
     if (n->outputs < 1 || n->outputs > XN_GRAPH_MAX_OUTPUTS)
-        return xn_model_fail("outputs", outputs,
-                             "a list of 1 to 64 outputs, each an object or a layer's name", error);
+        return xn_json_fail("outputs", outputs,
+                            "a list of 1 to 64 outputs, each an object or a layer's name", error);
     return XN_OK;
 }
 
@@ -98,7 +98,7 @@ static xn_status read_format(const xn_json *root, xn_error *error) {
     const bool is =
         value && xn_json_kind_of(value) == XN_JSON_STRING && !strcmp(xn_json_string(value), format);
     return is ? XN_OK
-              : xn_model_fail("format", value, "\"xnord-network/1\", the only one known", error);
+              : xn_json_fail("format", value, "\"xnord-network/1\", the only one known", error);
 }
 
 static xn_status read_model_name(const xn_json *root, xn_model_pool *pool, const char **out,
@@ -108,10 +108,10 @@ static xn_status read_model_name(const xn_json *root, xn_model_pool *pool, const
     if (!value)
         return XN_OK;
     if (xn_json_kind_of(value) != XN_JSON_STRING || !xn_proto_name_valid(xn_json_string(value)))
-        return xn_model_fail("name", value,
-                             "1 to 128 of A-Z a-z 0-9 . _ -, not . or ..; without it the model "
-                             "has the folder's name",
-                             error);
+        return xn_json_fail("name", value,
+                            "1 to 128 of A-Z a-z 0-9 . _ -, not . or ..; without it the model "
+                            "has the folder's name",
+                            error);
     *out = xn_model_keep(pool, xn_json_string(value));
     return XN_OK;
 }
@@ -124,14 +124,13 @@ static xn_status read_max_batch_size(const xn_json *root, int64_t *out, xn_error
     *out = xn_json_kind_of(value) == XN_JSON_INTEGER ? xn_json_integer(value) : 0;
     return *out >= 1 && *out <= INT32_MAX
                ? XN_OK
-               : xn_model_fail("max_batch_size", value, "an integer from 1 to 2147483647", error);
+               : xn_json_fail("max_batch_size", value, "an integer from 1 to 2147483647", error);
 }
 
 static xn_status read_precision(const xn_json *root, xn_precision *out, xn_error *error) {
-    static const char *const words[] = {"fp32", "tf32", "fp16", NULL}; /* as they are numbered */
     const xn_json *value = xn_json_member(root, "precision");
     int found = XN_PRECISION_FP32;
-    xn_status status = value ? xn_model_read_word("precision", value, words,
+    xn_status status = value ? xn_model_read_word("precision", value, xn_precision_names,
                                                   "\"fp32\", \"tf32\" or \"fp16\"", &found, error)
                              : XN_OK;
     *out = (xn_precision)found;
@@ -164,7 +163,7 @@ static xn_status read_input_layout(const xn_json *input, xn_image_layout *out, x
 static xn_status read_input_shape(const xn_json *input, xn_shape *out, xn_error *error) {
     const xn_json *value = xn_json_member(input, "shape");
     if (!value)
-        return xn_model_fail("input.shape", value, "a list of integers, without the batch", error);
+        return xn_json_fail("input.shape", value, "a list of integers, without the batch", error);
     return xn_request_shape(value, "input", out, error);
 }
 
@@ -175,10 +174,10 @@ static xn_status read_input(const xn_json *root, xn_model_pool *pool, xn_model_c
     xn_graph_params *params = &config->params;
     const char *name = "input";
     if (!input || xn_json_kind_of(input) != XN_JSON_OBJECT)
-        return xn_model_fail("input", input,
-                             "an object with datatype, shape, name, layout and picture", error);
+        return xn_json_fail("input", input,
+                            "an object with datatype, shape, name, layout and picture", error);
     const xn_json *named = xn_json_member(input, "name");
-    xn_status status = xn_model_check_members(input, names, " of input", "input.", error);
+    xn_status status = xn_json_members(input, "member", "input.", " of input", names, NULL, error);
     if (!status && named)
         status = xn_model_read_name("input.name", named, &name, error);
     if (!status)
@@ -201,6 +200,26 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const xn_model_name *)a)->name, ((const xn_model_name *)b)->name);
 }
 
+/* A name of `length` bytes; the others end with 0. */
+typedef struct wanted {
+    const char *name;
+    size_t length;
+} wanted;
+
+static int by_length(const void *key, const void *entry) {
+    const wanted *w = key;
+    const char *other = ((const xn_model_name *)entry)->name;
+    const int order = strncmp(w->name, other, w->length);
+    return order ? order : other[w->length] ? -1 : 0;
+}
+
+int xn_model_find(const xn_model_config *config, const char *name, size_t length) {
+    const wanted key = {name, length};
+    const xn_model_name *found = bsearch(&key, config->names, (size_t)config->params.layer_count,
+                                         sizeof *config->names, by_length);
+    return found ? found->index : -1;
+}
+
 static xn_status read_layers(const xn_json *root, xn_model_pool *pool, xn_model_config *config,
                              xn_error *error) {
     const xn_json *layers = xn_json_member(root, "layers");
@@ -216,24 +235,6 @@ static xn_status read_layers(const xn_json *root, xn_model_pool *pool, xn_model_
     return XN_OK;
 }
 
-int xn_model_find(const xn_model_config *config, const char *name, size_t length) {
-    int low = 0, high = config->params.layer_count - 1;
-    while (low <= high) {
-        const int middle = low + (high - low) / 2;
-        const char *other = config->names[middle].name;
-        int order = strncmp(name, other, length);
-        if (!order && other[length])
-            order = -1;
-        if (!order)
-            return config->names[middle].index;
-        if (order < 0)
-            high = middle - 1;
-        else
-            low = middle + 1;
-    }
-    return -1;
-}
-
 /* ---- outputs ---- */
 
 static xn_status read_labels(const char *field, const xn_json *value, const char **out,
@@ -243,10 +244,10 @@ static xn_status read_labels(const char *field, const xn_json *value, const char
     if (status)
         return status;
     if (strlen(name) > XN_MODEL_FILE_NAME || name[0] == '.' || strchr(name, '/'))
-        return xn_model_fail(field, value,
-                             "the name of a file in the folder: at most 128 bytes, without '/', "
-                             "not beginning with '.'",
-                             error);
+        return xn_json_fail(field, value,
+                            "the name of a file in the folder: at most 128 bytes, without '/', "
+                            "not beginning with '.'",
+                            error);
     *out = name;
     return XN_OK;
 }
@@ -260,7 +261,7 @@ static xn_status read_output_object(const char *what, const xn_json *object, xn_
     char of[40], field[40];
     snprintf(of, sizeof of, " of %s", what);
     snprintf(field, sizeof field, "%s.", what);
-    xn_status status = xn_model_check_members(object, names, of, field, error);
+    xn_status status = xn_json_members(object, "member", field, of, names, NULL, error);
     snprintf(field, sizeof field, "%s.layer", what);
     if (!status && (layer || !out->layer))
         status = xn_model_read_name(field, layer, &out->layer, error);
@@ -304,7 +305,7 @@ static xn_status read_output(const xn_json *value, int index, const char *what, 
     if (value && xn_json_kind_of(value) == XN_JSON_OBJECT)
         status = read_output_object(what, value, &read, error);
     else if (value && (single || xn_json_kind_of(value) != XN_JSON_STRING))
-        status = xn_model_fail(what, value, "an object with name, layer and labels", error);
+        status = xn_json_fail(what, value, "an object with name, layer and labels", error);
     else if (value)
         status = xn_model_read_name(what, value, &read.layer, error);
     if (status)
@@ -360,10 +361,10 @@ static xn_status check_root(const xn_json *root, counts *n, xn_error *error) {
     static const char *const names[] = {"format", "name",    "max_batch_size", "precision", "input",
                                         "output", "outputs", "layers",         NULL};
     if (xn_json_kind_of(root) != XN_JSON_OBJECT)
-        return xn_model_fail("config.json", root, "an object", error);
+        return xn_json_fail("config.json", root, "an object", error);
     xn_status status = read_format(root, error);
     if (!status)
-        status = xn_model_check_members(root, names, "", "", error);
+        status = xn_json_members(root, "member", "", "", names, NULL, error);
     if (!status)
         status = count_layers(root, n, error);
     return status ? status : count_outputs(root, n, error);

@@ -29,7 +29,7 @@ typedef struct member {
 } member;
 
 static xn_status fail(const member *m, const xn_json *value, xn_error *error) {
-    return xn_model_fail(m->name, value, m->takes, error);
+    return xn_json_fail(m->name, value, m->takes, error);
 }
 
 /* ---- members ---- */
@@ -167,7 +167,7 @@ static xn_status read_attribute(const xn_attribute *a, const xn_json *value, con
         *(float *)(void *)at = (float)number;
         return XN_OK;
     }
-    return xn_model_fail(a->name, value, a->takes, error);
+    return xn_json_fail(a->name, value, a->takes, error);
 }
 
 /* ---- the layer ---- */
@@ -176,13 +176,9 @@ static xn_status read_op(const xn_json *value, xn_op *out, xn_error *error) {
     const char *names[XN_OP_COUNT + 1] = {0};
     char list[200];
     int found = 0;
-    xn_text text = xn_text_over(list, sizeof list - 1);
-    for (int i = 0; i < XN_OP_COUNT; i++) {
+    for (int i = 0; i < XN_OP_COUNT; i++)
         names[i] = xn_op_name((xn_op)i);
-        xn_text_string(&text, i ? ", " : "");
-        xn_text_string(&text, names[i]);
-    }
-    list[text.length] = 0;
+    xn_text_list(names, list, sizeof list);
     xn_status status = xn_model_read_word("op", value, names, list, &found, error);
     if (!status)
         *out = (xn_op)found;
@@ -201,13 +197,13 @@ static xn_status check_members(const xn_json *object, xn_op op, xn_error *error)
         names[count++] = a->name;
     names[count] = NULL;
     snprintf(of, sizeof of, " of op %s", xn_op_name(op));
-    xn_status status = xn_model_check_members(object, names, of, "", error);
+    xn_status status = xn_json_members(object, "member", "", of, names, NULL, error);
     for (int i = 0; i < MEMBERS && !status; i++)
         if ((members[i].needed >> op & 1) && !xn_json_member(object, members[i].name))
             status = fail(&members[i], NULL, error);
     for (const xn_attribute *a = attributes; a->name && !status; a++)
         if (a->needed && !xn_json_member(object, a->name))
-            status = xn_model_fail(a->name, NULL, a->takes, error);
+            status = xn_json_fail(a->name, NULL, a->takes, error);
     return status;
 }
 
@@ -256,7 +252,7 @@ xn_status xn_model_layer_read(const xn_json *value, int index, xn_model_pool *po
     const char *name = NULL;
     snprintf(field, sizeof field, "layers[%d]", index);
     if (xn_json_kind_of(value) != XN_JSON_OBJECT)
-        return xn_model_fail(field, value, "an object with op, name and what the op takes", error);
+        return xn_json_fail(field, value, "an object with op, name and what the op takes", error);
     snprintf(field, sizeof field, "layers[%d].name", index);
     xn_status status = xn_model_read_name(field, xn_json_member(value, "name"), &name, error);
     if (status)

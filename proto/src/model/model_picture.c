@@ -16,7 +16,7 @@ static xn_status read_resize(const xn_json *value, xn_picture_rule *rule, xn_err
     snprintf(takes, sizeof takes,
              "an integer from %lld, the input's longer side, to %d: what the shorter side becomes",
              (long long)side, XN_PICTURE_MAX_RESIZE);
-    return value ? xn_model_fail("input.picture.resize", value, takes, error) : XN_OK;
+    return value ? xn_json_fail("input.picture.resize", value, takes, error) : XN_OK;
 }
 
 static bool is_side(const xn_json *value, int64_t side) {
@@ -33,7 +33,7 @@ static xn_status check_crop(const xn_json *value, const xn_picture_rule *rule, x
         return XN_OK;
     snprintf(takes, sizeof takes, "the input's height and width, [%lld, %lld]",
              (long long)rule->height, (long long)rule->width);
-    return xn_model_fail("input.picture.crop", value, takes, error);
+    return xn_json_fail("input.picture.crop", value, takes, error);
 }
 
 static xn_status read_filter(const xn_json *value, xn_picture_rule *rule, xn_error *error) {
@@ -51,7 +51,7 @@ static xn_status read_fast(const xn_json *value, xn_picture_rule *rule, xn_error
     rule->fast = kind == XN_JSON_TRUE;
     return kind == XN_JSON_TRUE || kind == XN_JSON_FALSE
                ? XN_OK
-               : xn_model_fail("input.picture.fast", value, "true or false", error);
+               : xn_json_fail("input.picture.fast", value, "true or false", error);
 }
 
 /* A number for each channel. */
@@ -63,11 +63,11 @@ static xn_status read_channels(const char *field, const xn_json *value, const xn
         return XN_OK;
     if (rule->datatype == XN_UINT8 || xn_json_kind_of(value) != XN_JSON_ARRAY ||
         xn_json_count(value) != (size_t)rule->channels)
-        return xn_model_fail(field, value, takes, error);
+        return xn_json_fail(field, value, takes, error);
     for (int i = 0; i < rule->channels; i++)
         if (!xn_json_number(xn_json_element(value, (size_t)i), &out[i]) ||
             !isfinite((float)out[i]) || out[i] < least)
-            return xn_model_fail(field, value, takes, error);
+            return xn_json_fail(field, value, takes, error);
     return XN_OK;
 }
 
@@ -76,15 +76,15 @@ xn_status xn_model_picture_read(const xn_json *value, xn_picture_rule *rule, xn_
     if (!value)
         return XN_OK;
     if (xn_json_kind_of(value) != XN_JSON_OBJECT)
-        return xn_model_fail("input.picture", value,
-                             "an object with resize, crop, filter, fast, mean and std", error);
+        return xn_json_fail("input.picture", value,
+                            "an object with resize, crop, filter, fast, mean and std", error);
     if (!rule->channels)
         return xn_fail(error, XN_ERR_MALFORMED, "input.picture",
                        "there is input.picture, but pictures are for inputs of height, width and 1 "
                        "or 3 channels, with sides of at most %d",
                        XN_PICTURE_MAX_RESIZE);
     xn_status status =
-        xn_model_check_members(value, names, " of input.picture", "input.picture.", error);
+        xn_json_members(value, "member", "input.picture.", " of input.picture", names, NULL, error);
     if (!status)
         status = read_resize(xn_json_member(value, "resize"), rule, error);
     if (!status)

@@ -98,7 +98,7 @@ static xn_status read_shape(const reader *r, const xn_json *object, const char *
         *out = (xn_shape){1, {1}};
         return XN_OK;
     }
-    return xn_safetensors_shape(part, object, out, r->error);
+    return xn_request_shape(shape, part, out, r->error);
 }
 
 /* From the shape of a packed weight's bytes the shape of its values, which are signs as INT8. */
@@ -166,12 +166,12 @@ static xn_status check_metadata(const reader *r, const xn_json *object) {
     const char *key;
     const xn_json *value;
     if (xn_json_kind_of(object) != XN_JSON_OBJECT)
-        return xn_model_fail("__metadata__", object, "an object of strings", r->error);
+        return xn_json_fail("__metadata__", object, "an object of strings", r->error);
     while (xn_json_next(object, &iterator, &key, &value)) {
         char excerpt[XN_TEXT_EXCERPT];
         if (xn_json_kind_of(value) != XN_JSON_STRING)
-            return xn_model_fail(xn_text_excerpt(key, strlen(key), excerpt), value,
-                                 "a string, as all of __metadata__ does", r->error);
+            return xn_json_fail(xn_text_excerpt(key, strlen(key), excerpt), value,
+                                "a string, as all of __metadata__ does", r->error);
     }
     return XN_OK;
 }
@@ -373,8 +373,7 @@ static xn_status read_header(reader *r, const xn_json *root, xn_graph **out, voi
     const xn_json *value;
     size_t members = 1;
     if (xn_json_kind_of(root) != XN_JSON_OBJECT)
-        return xn_model_fail("model.safetensors", root, "a safetensors header, an object",
-                             r->error);
+        return xn_json_fail("model.safetensors", root, "a safetensors header, an object", r->error);
     while (xn_json_next(root, &iterator, &key, &value))
         members++;
     r->layers = xn_mem_zalloc(layers, sizeof *r->layers);

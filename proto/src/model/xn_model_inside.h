@@ -7,7 +7,7 @@
 
 /* What a layer of the file says beside its xn_layer. */
 typedef struct xn_model_extra {
-    int64_t packed_channels; /* the weight is packed bits of filters of so many; 0: it is not */
+    int64_t packed_channels; /* of a filter, where the weight is packed bits; else 0 */
     bool slope;              /* prelu: given as a number */
 } xn_model_extra;
 
@@ -47,18 +47,10 @@ xn_status xn_model_picture_read(const xn_json *value, xn_picture_rule *rule, xn_
 
 /* ---- values ---- */
 
-/* "<field> is <value>; it takes <takes>", also of one that is missing, NULL. */
-xn_status xn_model_fail(const char *field, const xn_json *value, const char *takes,
-                        xn_error *error);
 /* A string without control characters and not empty: the name of something. */
 xn_status xn_model_read_name(const char *field, const xn_json *value, const char **out,
                              xn_error *error);
 /* One of words, which end with NULL: its index. takes lists them. */
 xn_status xn_model_read_word(const char *field, const xn_json *value, const char *const *words,
                              const char *takes, int *out, xn_error *error);
-/* An error for the first member of an object that is none of names, which end with NULL. of: "",
- * " of op conv"; prefix: in front of the member in the field, "input.". */
-xn_status xn_model_check_members(const xn_json *object, const char *const *names, const char *of,
-                                 const char *prefix, xn_error *error);
-
 #endif

@@ -113,21 +113,17 @@ static void write_number(xn_text *text, const char *before, int64_t value) {
 
 /* Scalars, as the parameters of the protocol are. */
 static void write_circumstances(xn_text *text, const xn_oip_answer *answer) {
-    const xn_timing *t = &answer->timing;
+    xn_answer_stage stages[XN_ANSWER_STAGES];
+    xn_answer_stages(&answer->timing, stages);
     write_word(text, ",\"parameters\":{\"backend\":\"", answer->backend, "\"");
     write_word(text, ",\"precision\":\"", xn_precision_name(answer->precision), "\"");
     write_number(text, ",\"batch_requests\":", answer->batch_requests);
     write_number(text, ",\"batch_images\":", answer->batch_images);
     xn_text_string(text, answer->cached ? ",\"cached\":true" : "");
-    write_number(text, ",\"receive_ns\":", t->receive_ns);
-    write_number(text, ",\"decode_ns\":", t->decode_ns);
-    write_number(text, ",\"queue_ns\":", t->queue_ns);
-    write_number(text, ",\"upload_ns\":", t->upload_ns);
-    write_number(text, ",\"compute_ns\":", t->compute_ns);
-    write_number(text, ",\"download_ns\":", t->download_ns);
-    write_number(text, ",\"encode_ns\":", t->encode_ns);
-    write_number(text, ",\"other_ns\":", t->other_ns);
-    write_number(text, ",\"total_ns\":", t->total_ns);
+    for (int i = 0; i < XN_ANSWER_STAGES; i++) {
+        write_word(text, ",\"", stages[i].name, "_ns\":");
+        xn_text_int(text, stages[i].ns);
+    }
     xn_text_string(text, "}");
 }
 

@@ -21,7 +21,7 @@ static xn_status parse_body(const void *body, size_t length, xn_json_take take, 
 
 static xn_status check_parameters(const xn_json *parameters, xn_error *error) {
     if (parameters && xn_json_kind_of(parameters) != XN_JSON_OBJECT)
-        return xn_request_fail_value("parameters", parameters, "an object", error);
+        return xn_json_fail("parameters", parameters, "an object", error);
     return XN_OK;
 }
 
@@ -226,14 +226,13 @@ xn_status xn_oip_parse_index(const void *body, size_t length, bool *ready_only, 
 /* A name of shm_open: one '/', in front, put there where there is none. */
 static xn_status read_key(const xn_json *value, xn_shm_request *out, xn_error *error) {
     static const char takes[] = "a name for shm_open, \"/name\", of at most 254 bytes";
-    if (!value)
-        return xn_fail(error, XN_ERR_MALFORMED, "key", "key is missing; it takes %s", takes);
-    const char *key = xn_json_kind_of(value) == XN_JSON_STRING ? xn_json_string(value) : "";
+    const bool is = value && xn_json_kind_of(value) == XN_JSON_STRING;
+    const char *key = is ? xn_json_string(value) : "";
     const char *name = key + (*key == '/');
     const size_t length = strlen(name);
     if (length == 0 || length > 254 || strchr(name, '/') || !strcmp(name, ".") ||
         !strcmp(name, ".."))
-        return xn_request_fail_value("key", value, takes, error);
+        return xn_json_fail("key", value, takes, error);
     out->key[0] = '/';
     memcpy(out->key + 1, name, length + 1);
     return XN_OK;
@@ -247,10 +246,8 @@ static xn_status read_size(const xn_json *value, const char *name, int64_t least
         return XN_OK;
     }
     snprintf(takes, sizeof takes, "an integer, at least %" PRId64, least);
-    if (!value)
-        return xn_fail(error, XN_ERR_MALFORMED, name, "%s is missing; it takes %s", name, takes);
-    if (xn_json_kind_of(value) != XN_JSON_INTEGER || xn_json_integer(value) < least)
-        return xn_request_fail_value(name, value, takes, error);
+    if (!value || xn_json_kind_of(value) != XN_JSON_INTEGER || xn_json_integer(value) < least)
+        return xn_json_fail(name, value, takes, error);
     *out = (uint64_t)xn_json_integer(value);
     return XN_OK;
 }

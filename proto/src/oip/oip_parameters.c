@@ -1,5 +1,5 @@
 /* oip_parameters.c: the parameters of an inference request. Its own, those of /conv, and others,
- * which anybody may send along and which mean nothing here. */
+ * which clients may send along and which mean nothing here. */
 #include "xn_oip_parts.h"
 #include "xn_text.h"
 
@@ -19,8 +19,8 @@ static xn_status read_timeout(const xn_json *value, int64_t *out, xn_error *erro
     else if (kind == XN_JSON_STRING && xn_param_integers(xn_json_string(value), &timeout, 1) != 1)
         timeout = -1;
     if (timeout < 0)
-        return xn_request_fail_value("parameters.timeout", value,
-                                     "an integer, microseconds, at least 0", error);
+        return xn_json_fail("parameters.timeout", value, "an integer, microseconds, at least 0",
+                            error);
     *out = timeout == 0 ? -1 : timeout < MOST_TIMEOUT_US ? timeout : MOST_TIMEOUT_US;
     return XN_OK;
 }
@@ -73,7 +73,7 @@ xn_status xn_oip_read_parameters(xn_infer_request *out, const xn_json *parameter
     xn_status status = XN_OK;
     xn_params_default(&conv);
     if (parameters && xn_json_kind_of(parameters) != XN_JSON_OBJECT)
-        return xn_request_fail_value("parameters", parameters, "an object", error);
+        return xn_json_fail("parameters", parameters, "an object", error);
     while (!status && parameters && xn_json_next(parameters, &iterator, &key, &value))
         status = read_parameter(out, &conv, key, value, error);
     if (status)

@@ -66,10 +66,10 @@ xn_status xn_oip_parse_picture(const xn_proto_body *body, const xn_oip_memory *m
 static xn_status read_id(const xn_json *value, xn_infer_request *out, xn_error *error) {
     const char *id = xn_json_kind_of(value) == XN_JSON_STRING ? xn_json_string(value) : NULL;
     if (!id || (*id && !xn_proto_id_valid(id)))
-        return xn_request_fail_value("id", value,
-                                     "a string of at most 128 printable ASCII characters without "
-                                     "\" and \\",
-                                     error);
+        return xn_json_fail("id", value,
+                            "a string of at most 128 printable ASCII characters without "
+                            "\" and \\",
+                            error);
     memcpy(out->id, id, strlen(id) + 1);
     return XN_OK;
 }
@@ -77,7 +77,7 @@ static xn_status read_id(const xn_json *value, xn_infer_request *out, xn_error *
 /* What the path says already; some clients say it in the body as well. */
 static xn_status check_said(const xn_json *value, const char *name, xn_error *error) {
     if (value && xn_json_kind_of(value) != XN_JSON_STRING)
-        return xn_request_fail_value(name, value, "a string", error);
+        return xn_json_fail(name, value, "a string", error);
     return XN_OK;
 }
 
@@ -87,7 +87,7 @@ static xn_status count_list(const xn_json *value, const char *name, int most, in
     if (!value)
         return XN_OK;
     if (xn_json_kind_of(value) != XN_JSON_ARRAY)
-        return xn_request_fail_value(name, value, "a list of objects", error);
+        return xn_json_fail(name, value, "a list of objects", error);
     const size_t length = xn_json_count(value);
     if (length > (size_t)most)
         return xn_fail(error, XN_ERR_MALFORMED, name, "%s has %zu elements; it takes at most %d",

@@ -21,10 +21,8 @@ static xn_status read_name(xn_oip_parser *p, const xn_json *value, const char *w
     xn_error *error = p->error;
     char field[64];
     snprintf(field, sizeof field, "%s.name", where);
-    if (!value)
-        return xn_fail(error, XN_ERR_MALFORMED, field, "%s is missing; it takes a string", field);
-    if (xn_json_kind_of(value) != XN_JSON_STRING)
-        return xn_request_fail_value(field, value, "a string", error);
+    if (!value || xn_json_kind_of(value) != XN_JSON_STRING)
+        return xn_json_fail(field, value, "a string", error);
     const size_t length = strlen(xn_json_string(value));
     if (length == 0 || length > XN_OIP_MAX_NAME)
         return xn_fail(error, XN_ERR_MALFORMED, field, "%s has %zu bytes; it takes 1 to %d", field,
@@ -54,7 +52,7 @@ static xn_status read_count(const xn_json *parameters, const char *where, const 
     }
     snprintf(field, sizeof field, "%s.parameters.%s", where, name);
     snprintf(takes, sizeof takes, "an integer, at least %" PRId64, least);
-    return xn_request_fail_value(field, value, takes, error);
+    return xn_json_fail(field, value, takes, error);
 }
 
 static xn_status read_region(xn_oip_parser *p, const xn_json *value, const char *where,
@@ -63,7 +61,7 @@ static xn_status read_region(xn_oip_parser *p, const xn_json *value, const char 
     char field[64];
     snprintf(field, sizeof field, "%s.parameters.shared_memory_region", where);
     if (xn_json_kind_of(value) != XN_JSON_STRING)
-        return xn_request_fail_value(field, value, "the name of a registered region", error);
+        return xn_json_fail(field, value, "the name of a registered region", error);
     const size_t length = strlen(xn_json_string(value));
     if (length == 0 || length > XN_OIP_MAX_REGION)
         return xn_fail(error, XN_ERR_MALFORMED, field, "%s has %zu bytes; it takes 1 to %d", field,
@@ -88,8 +86,9 @@ static xn_status read_shared(xn_oip_parser *p, const xn_json *parameters, const 
     snprintf(field, sizeof field, "%s.parameters.shared_memory_%s", where,
              region ? "byte_size" : "region");
     if (!region || !bytes)
-        return xn_fail(error, XN_ERR_MALFORMED, field, "%s is missing; it takes %s", field,
-                       region ? "the bytes of the tensor" : "the name of a registered region");
+        return xn_json_fail(field, NULL,
+                            region ? "the bytes of the tensor" : "the name of a registered region",
+                            error);
     out->bytes = (uint64_t)bytes;
     out->offset = (uint64_t)offset;
     return read_region(p, region, where, out);
@@ -99,7 +98,7 @@ static xn_status check_object(const xn_json *parameters, const char *where, xn_e
     char field[64];
     snprintf(field, sizeof field, "%s.parameters", where);
     if (parameters && xn_json_kind_of(parameters) != XN_JSON_OBJECT)
-        return xn_request_fail_value(field, parameters, "an object", error);
+        return xn_json_fail(field, parameters, "an object", error);
     return XN_OK;
 }
 
@@ -136,10 +135,6 @@ static xn_status read_type(const xn_oip_parser *p, const char *where,
                            const xn_json *const members[INPUT_MEMBERS], xn_oip_input *input) {
     xn_tensor_ref *ref = &input->tensor;
     char field[64];
-    snprintf(field, sizeof field, "%s.shape", where);
-    if (!members[SHAPE])
-        return xn_fail(p->error, XN_ERR_MALFORMED, field,
-                       "%s is missing; it takes a list of integers", field);
     xn_status status = xn_request_shape(members[SHAPE], where, &ref->shape, p->error);
     snprintf(field, sizeof field, "%s.datatype", where);
     input->pictures = is_bytes(members[DATATYPE]);
@@ -175,7 +170,7 @@ static xn_status take_bytes(xn_oip_parser *p, const char *where, const xn_json *
     snprintf(field, sizeof field, "%s.parameters.binary_data_size", where);
     const int64_t bytes = xn_json_kind_of(size) == XN_JSON_INTEGER ? xn_json_integer(size) : -1;
     if (bytes < 0)
-        return xn_request_fail_value(field, size, "a number of bytes", p->error);
+        return xn_json_fail(field, size, "a number of bytes", p->error);
     if ((uint64_t)bytes > p->values.left)
         return xn_fail(p->error, XN_ERR_MALFORMED, field,
                        "%s is %" PRId64 ", but only %zu bytes of the body are left for it", field,

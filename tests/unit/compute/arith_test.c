@@ -19,23 +19,6 @@ START_TEST(sign_is_the_specification_s) {
 }
 END_TEST
 
-/* Every pair of 6-bit strings with every count of taps: by the definition and by XOR. */
-START_TEST(dot_is_the_definition) {
-    for (int taps = 0; taps <= 6; taps++) {
-        for (uint32_t a = 0; a < 1u << taps; a++) {
-            for (uint32_t w = 0; w < 1u << taps; w++) {
-                int32_t dot = 0;
-                for (int t = 0; t < taps; t++)
-                    dot += (a >> t & 1 ? 1 : -1) * (w >> t & 1 ? 1 : -1);
-                int32_t by_xor = xn_dot_from_xor(taps, __builtin_popcount(a ^ w));
-                ck_assert_msg(by_xor == dot, "taps %d a %x w %x: %d, xor %d", taps, a, w, dot,
-                              by_xor);
-            }
-        }
-    }
-}
-END_TEST
-
 START_TEST(valid_taps_match_counting) {
     for (int kernel = 1; kernel <= 5; kernel++) {
         for (int dilation = 1; dilation <= 4; dilation++) {
@@ -90,7 +73,6 @@ XN_SUITE(arith) {
     TCase *t = tcase_create("arith");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, sign_is_the_specification_s);
-    tcase_add_test(t, dot_is_the_definition);
     tcase_add_test(t, valid_taps_match_counting);
     tcase_add_test(t, valid_taps_at_the_ends_of_int32);
     tcase_add_test(t, epilogue);
