@@ -1,22 +1,19 @@
 /* problem.c: see xn_problem.h. */
+#include "hash.h"
 #include "xn_problem.h"
-
-#define XXH_INLINE_ALL
-#include <string.h>
-#include <xxhash.h>
 
 void xn_problem_of_conv(const xn_conv *conv, xn_problem *out) {
     const xn_conv copy = *conv; /* which may be out's own */
     memset(out, 0, sizeof *out);
     out->conv = copy;
-    out->hash = XXH3_64bits(&copy, sizeof copy);
+    out->hash = xn_hash_bytes(0, &copy, sizeof copy);
 }
 
 void xn_problem_of_network(const xn_network *network, xn_problem *out) {
     memset(out, 0, sizeof *out);
     out->network = network;
     out->serial = network->serial;
-    out->hash = XXH3_64bits(&network->serial, sizeof network->serial);
+    out->hash = xn_hash_bytes(0, &network->serial, sizeof network->serial);
 }
 
 bool xn_problem_equal(const xn_problem *a, const xn_problem *b) {

@@ -2,11 +2,10 @@
  * rounding. Each says when it may. */
 #include "lower.h"
 
+#include "hash.h"
+
 #include <math.h>
 #include <string.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 /* ---- dense layers ---- */
 
@@ -100,8 +99,8 @@ static bool signs_create(xn_lowering *l, signs *out) {
 static int meet_sign(const xn_lowering *l, signs *met, int node) {
     const xn_node *sign = &l->nodes[node];
     const size_t channels = sign->shift ? (size_t)sign->extent.channels : 0;
-    const uint64_t hash = XXH3_64bits_withSeed(sign->shift, channels * sizeof *sign->shift,
-                                               (uint64_t)sign->inputs[0]);
+    const uint64_t hash =
+        xn_hash_bytes((uint64_t)sign->inputs[0], sign->shift, channels * sizeof *sign->shift);
     int *first = &met->first[hash & met->mask];
     for (int i = *first; i; i = met->next[i])
         if (same_sign(&l->nodes[i], sign))
