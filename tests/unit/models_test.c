@@ -328,6 +328,52 @@ START_TEST(serves_once_it_is_warm) {
 }
 END_TEST
 
+/* Random networks, written in all ways, compute from their folders what they compute in memory. */
+START_TEST(random_networks) {
+    enum { NETWORKS = 12, IMAGES = 2 };
+    xn_rng rng = {xn_test_seed() + (uint64_t)_i};
+    nw_net *nets[NETWORKS];
+    char name[16];
+    for (int i = 0; i < NETWORKS; i++) {
+        snprintf(name, sizeof name, "net-%d", i);
+        make_folder(name);
+        nets[i] = nw_random_net(&rng, true);
+        nw_write_folder(nets[i], &rng, at(name));
+    }
+    open_models();
+    scan();
+    for (int i = 0; i < NETWORKS; i++) {
+        snprintf(name, sizeof name, "net-%d", i);
+        const xn_model *model = get(name);
+        xn_network *network = nw_lower(nets[i]);
+        size_t in = IMAGES * network->input_bytes, out = IMAGES * network->output_bytes;
+        ck_assert_uint_eq(xn_problem_input_bytes(&model->problem), network->input_bytes);
+        ck_assert_uint_eq(xn_problem_output_bytes(&model->problem), network->output_bytes);
+        unsigned char *input = xn_mem_zalloc(1, in), *output = xn_mem_zalloc(1, out);
+        if (nets[i]->params.input_datatype == XN_UINT8)
+            for (size_t k = 0; k < in; k++)
+                input[k] = (unsigned char)xn_rng_below(&rng, 4);
+        else if (nets[i]->params.input_datatype == XN_FP32)
+            for (size_t k = 0; k < in / sizeof(float); k++)
+                ((float *)(void *)input)[k] = (float)((int)xn_rng_below(&rng, 17) - 8) * 0.25f;
+        run(model, input, IMAGES, output);
+        float *expected = nw_run(network, input, IMAGES);
+        int64_t elements = 0;
+        for (int o = 0; o < model->output_count; o++)
+            elements += model->outputs[o].elements;
+        ck_assert_int_eq(elements, network->output_elements);
+        ck_assert_msg(!memcmp(output, expected, out), "seed %llu: network %d",
+                      (unsigned long long)xn_test_seed() + (unsigned)_i, i);
+        xn_mem_free(expected);
+        xn_mem_free(output);
+        xn_mem_free(input);
+        xn_network_free(network);
+        xn_model_release(model);
+        nw_free(nets[i]);
+    }
+}
+END_TEST
+
 START_TEST(highest_version_serves) {
     make_folder("m");
     make_tiny("m/1", plain, 1);
@@ -1530,6 +1576,7 @@ XN_SUITE(models) {
     tcase_add_checked_fixture(t, begin, end);
     tcase_add_test(t, tiny_model_is_described);
     tcase_add_test(t, serves_once_it_is_warm);
+    tcase_add_loop_test(t, random_networks, 0, 4);
     tcase_add_test(t, highest_version_serves);
     tcase_add_loop_test(t, policies_serve, 0, sizeof policies / sizeof *policies);
     tcase_add_loop_test(t, policies_without_a_version, 0, 2);
