@@ -113,7 +113,7 @@ static void begin(decoder *d) {
 }
 
 /* The row begins at an odd address: to an aligned one the library writes past the caches
- * (movntdq), and resampling would wait for memory: 2.3 times as long for the whole picture. */
+ * (movntdq), and resampling would wait for memory. */
 static void hand_over_rows(decoder *d) {
     static const int rows_between_looks = 64;
     j_decompress_ptr library = &d->library;

@@ -22,8 +22,7 @@ enum {
 
 #define MOST_COMPONENTS 4
 #define COEFFICIENT_BYTES (64 * sizeof(int16_t)) /* of a block of 8x8 */
-/* The library's rows, tables and state, which do not grow with the height; measured, and twice
- * that. */
+/* An upper bound for the library's rows, tables and state, which do not grow with the height. */
 #define FIXED_BYTES ((size_t)512 << 10)
 #define SAMPLE_BYTES ((size_t)128) /* of a column of a component */
 

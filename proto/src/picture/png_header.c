@@ -10,7 +10,7 @@
 #define SIGNATURE_BYTES 8
 #define CHUNK_BYTES 12 /* length, type, checksum */
 #define HEADER_BYTES 13
-/* zlib's window and state, the palette, the library's own; measured, and twice that. */
+/* An upper bound for zlib's window and state, the palette and the library's own state. */
 #define FIXED_BYTES ((size_t)512 << 10)
 
 /* Samples of a pixel by colour type; 0: no such type. */
