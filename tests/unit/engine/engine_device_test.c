@@ -181,6 +181,38 @@ START_TEST(loss_policy_cpu) {
 }
 END_TEST
 
+/* A job that moved belongs to the other pool, however it ends. */
+START_TEST(moved_and_then_ended) {
+    const bool expires = _i;
+    bench.config.on_device_loss = XN_LOSS_CPU;
+    bench_start_pair(1);
+    fake_job running, blocker, moves;
+    bench_hold(FAKE_GPU, &running, 1, 100);
+    bench_job(&blocker, 1, 1);
+    blocker.job.pool = 1;
+    blocker.job.problem.conv.group_channels = 1 << 24; /* all threads, to the engine's eyes */
+    fake[FAKE_CPU].gated = true;
+    fake_job_submit(&blocker);
+    fake_wait(&fake[FAKE_CPU].entered);
+    bench_job(&moves, 1, 2);
+    moves.job.any_pool = true;
+    if (expires)
+        moves.job.deadline_ns = xn_now_ns() + 500 * XN_NS_PER_MS;
+    fake_job_submit(&moves);
+    fake[FAKE_GPU].lost[0] = true;
+    bench_let_go(FAKE_GPU, &running, XN_ERR_DEVICE_LOST);
+    ck_assert_str_eq(xn_engine_primary(bench.engine), "cpu");
+    if (!expires)
+        xn_engine_cancel(bench.engine, &moves.job, XN_ERR_CANCELLED);
+    fake_job_expect(&moves, expires ? XN_ERR_DEADLINE : XN_ERR_CANCELLED);
+    for (int p = 0; p < 2; p++)
+        ck_assert_int_eq(xn_queue_count(bench.engine->pools.each[p].queue), 0);
+    fake[FAKE_CPU].gated = false;
+    sem_post(&fake[FAKE_CPU].gate);
+    fake_job_expect(&blocker, XN_OK);
+}
+END_TEST
+
 START_TEST(other_devices_go_on) {
     bench.config.on_device_loss = XN_LOSS_EXIT;
     bench_start_pair(2);
@@ -453,6 +485,7 @@ XN_SUITE(engine_device) {
     tcase_add_test(t, answers_give_memory_back);
     tcase_add_test(t, loss_policy_exit);
     tcase_add_test(t, loss_policy_cpu);
+    tcase_add_loop_test(t, moved_and_then_ended, 0, 2);
     tcase_add_test(t, other_devices_go_on);
     tcase_add_test(t, lost_while_registering);
     tcase_add_test(t, canary_at_start);
