@@ -26,9 +26,9 @@ static bool is_listed(const xn_version_policy *policy, const char *version) {
 static bool read_listed(const char *text, xn_version_policy *out) {
     for (;; text++) {
         const size_t length = strcspn(text, ",");
-        char *version = out->listed[out->count];
-        if (out->count == XN_VERSIONS_MAX || !xn_version_valid(text, length))
+        if (out->count >= XN_VERSIONS_MAX || !xn_version_valid(text, length))
             return false;
+        char *version = out->listed[out->count];
         snprintf(version, sizeof out->listed[0], "%.*s", (int)length, text);
         if (is_listed(out, version))
             return false;

@@ -97,7 +97,7 @@ static xn_status fail_no_folder(const char *name, xn_error *error) {
 /* The version of files that come without a folder: the number in front of a path. */
 static void version_of_files(const xn_model_overrides *overrides, char version[24]) {
     snprintf(version, 24, XN_MODEL_FIRST_VERSION);
-    for (int i = 0; i < overrides->file_count; i++) {
+    for (int i = 0; overrides && i < overrides->file_count; i++) {
         const char *path = overrides->files[i].path, *slash = strchr(path, '/');
         if (slash && xn_version_valid(path, (size_t)(slash - path)))
             snprintf(version, 24, "%.*s", (int)(slash - path), path);

@@ -326,7 +326,9 @@ static xn_status replace_locked(xn_weights_dir *dir, const char *name, const tem
             drop_locked(dir, r); /* the next look finds what there is */
         return status;
     }
-    const xn_file_id id = fstat(written->fd, &info) ? (xn_file_id){0} : xn_file_id_of(&info);
+    xn_file_id id = {0}; /* no file's: the next look reads it again */
+    if (!fstat(written->fd, &info))
+        id = xn_file_id_of(&info);
     status = xn_store_publish(dir->store, asset, created, item, error);
     if (!status) /* as there was room; else the next look loads it */
         set_loaded_locked(dir, r, &id, written->checksum);
