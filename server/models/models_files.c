@@ -97,7 +97,7 @@ static bool add_version(xn_model_versions *versions, int most, const char *versi
         memmove(versions->names[at + 1], versions->names[at],
                 (size_t)(versions->count++ - at) * size);
     }
-    snprintf(versions->names[at], size, "%s", version);
+    snprintf(versions->names[at], size, "%.*s", XN_VERSION_DIGITS_MAX, version);
     return !full;
 }
 

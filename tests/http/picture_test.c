@@ -394,6 +394,7 @@ START_TEST(memory_is_counted) {
         xt_daemon_start(XT_FLAGS("--model-repository", repository, "--queue-bytes", "32M"));
     xt_response response;
     xt_buffer body = picture_file("jpg/progressive.jpg");
+    ck_assert_ptr_nonnull(body.data);
     char *frame = memmem(body.data, body.length, "\xff\xc2", 2);
     ck_assert_ptr_nonnull(frame);
     memcpy(frame + 5, "\x1f\x40\x1f\x40", 4); /* 8000 x 8000: 64 million pixels, 192 MB */

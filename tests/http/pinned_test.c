@@ -249,7 +249,7 @@ static bool overlap(const inference *i) {
 
 /* Refused with a text that has that part; NULL: computed, and right where the client reads it. */
 static void infer(const inference *i, const char *part) {
-    float expected[MOST_IMAGES];
+    float expected[MOST_IMAGES] = {0};
     char body[1000];
     xt_response response;
     const size_t length = body_of(i, body, sizeof body);

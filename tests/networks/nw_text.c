@@ -50,6 +50,7 @@ static const xn_tensor *parameter(reader *r, bool scale, int64_t channels, const
 static void read_member(reader *r, xn_layer *l, int64_t channels, const char *name,
                         const char *value) {
     xn_conv_params *w = &l->window;
+    const char *number = value ? value : ""; /* of a member that takes one */
     if (!strcmp(name, "scale"))
         l->scale = parameter(r, true, channels, value);
     else if (!strcmp(name, "slope"))
@@ -67,23 +68,23 @@ static void read_member(reader *r, xn_layer *l, int64_t channels, const char *na
     else if (!strcmp(name, "count_padding"))
         l->attributes.count_padding = true;
     else if (!strcmp(name, "groups"))
-        w->groups = atoi(value);
+        w->groups = atoi(number);
     else if (!strcmp(name, "stride"))
-        w->stride[0] = w->stride[1] = atoi(value);
+        w->stride[0] = w->stride[1] = atoi(number);
     else if (!strcmp(name, "padding"))
-        w->padding[0] = w->padding[1] = w->padding[2] = w->padding[3] = atoi(value);
+        w->padding[0] = w->padding[1] = w->padding[2] = w->padding[3] = atoi(number);
     else if (!strcmp(name, "pad_value"))
-        w->pad_value = atoi(value);
+        w->pad_value = atoi(number);
     else if (!strcmp(name, "quantum"))
-        l->attributes.quantum = strtof(value, NULL);
+        l->attributes.quantum = strtof(number, NULL);
     else if (!strcmp(name, "low"))
-        l->attributes.low = strtof(value, NULL);
+        l->attributes.low = strtof(number, NULL);
     else if (!strcmp(name, "high"))
-        l->attributes.high = strtof(value, NULL);
+        l->attributes.high = strtof(number, NULL);
     else if (!strcmp(name, "from"))
-        l->attributes.from = atoi(value);
+        l->attributes.from = atoi(number);
     else if (!strcmp(name, "to"))
-        l->attributes.to = atoi(value);
+        l->attributes.to = atoi(number);
     else
         ck_abort_msg("a layer has no \"%s\"", name);
 }

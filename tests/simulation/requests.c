@@ -215,7 +215,7 @@ static xn_status take_all(void *context, size_t bytes, xn_error *error) {
 /* The values of an answer: in its JSON, or its last bytes. False: no memory to decode it. */
 static bool read_output(const xn_request *r, float output[INPUTS]) {
     char decoded[DECODED_BYTES];
-    const char *answer = r->answer, *at = decoded;
+    const char *answer = r->answer, *at;
     size_t length = r->answer_length;
     if (r->act->form != JSON) {
         law(length >= r->elements * sizeof *output, "an output has its length");
