@@ -258,7 +258,7 @@ static void *ask_on(void *argument) {
 /* A new version, the same one anew, and the one before it gone, under way of requests: none of them
  * fails, and each version that serves is reached by its number. */
 START_TEST(reloads_fail_no_request) {
-    char folder[256], model[300], version[12], from[600], to[600], index[2000];
+    char folder[256], model[300], version[16], from[600], to[600], index[2000];
     xt_response response;
     pthread_t threads[CLIENTS];
     asking a = {0};
