@@ -65,9 +65,12 @@ static void let_go(void) {
 static void let_all_go(fake_job requests[GPUS], bool lost) {
     for (int i = 0; i < GPUS; i++)
         let_go();
-    for (int i = 0; i < GPUS; i++)
+    for (int i = 0; i < GPUS; i++) {
+        fake_wait(&requests[i].done); /* until then its device is the worker's to write */
+        sem_post(&requests[i].done);
         fake_job_expect(&requests[i],
                         lost && requests[i].job.device == 0 ? XN_ERR_DEVICE_LOST : XN_OK);
+    }
 }
 
 /* The images of the runs of one device, in order. */
