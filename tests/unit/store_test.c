@@ -516,6 +516,9 @@ START_TEST(concurrent_intern_prepares_once) {
     enum { N = 6 };
     interner threads[N];
     pthread_barrier_t start;
+    xn_store_limits limits = wide();
+    limits.cache_bytes = 64 << 20; /* what all reserve at once pushes none out */
+    reopen(&limits);
     pthread_barrier_init(&start, NULL, N);
     fake[FAKE_GPU].prepare_gated = true;
     for (int i = 0; i < N; i++) {
