@@ -33,7 +33,7 @@ void xn_test_register(xn_test_suite *suite);
 
 /* A test case as always, each of whose tests is a section of the run's output (output.h). */
 TCase *xn_test_case_create(const char *name);
-/* One of the suite's, whose tests may take so many seconds each; 0: as many as the runner gives. */
+/* One of the suite's, whose tests may take `seconds` each; 0: as many as the runner gives. */
 TCase *xn_test_case(Suite *suite, const char *name, double seconds);
 #define tcase_create(name) xn_test_case_create(name)
 

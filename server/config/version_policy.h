@@ -11,7 +11,7 @@
 #define XN_VERSION_DIGITS_MAX 18 /* so that every version fits 64 bits */
 
 typedef struct xn_version_policy {
-    int latest; /* so many of the highest; 0: those listed */
+    int latest; /* the number of highest ones; 0: those listed */
     bool all;   /* latest is the most that there may be */
     int count;
     char listed[XN_VERSIONS_MAX][XN_VERSION_DIGITS_MAX + 1];

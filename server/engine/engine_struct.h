@@ -52,7 +52,7 @@ xn_status xn_engine_create_with(const xn_config *config, const xn_pool_spec *poo
 void xn_engine_drop_programs(xn_engine *engine);
 
 /* The ordinals of "all" or a list such as "0,2", which the configuration has checked but for the
- * `found` devices that there are. Writes at most so many of them. Pure. */
+ * `found` devices that there are. Writes at most `found` of them. Pure. */
 xn_status xn_devices_parse(const char *list, int found, int *ordinals, int *count, xn_error *error);
 
 #endif

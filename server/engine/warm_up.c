@@ -137,7 +137,7 @@ typedef struct progress {
     xn_error error; /* of the last run that failed */
 } progress;
 
-/* So many images, and where there is no memory for them half as many, but more than were run. */
+/* A batch of `images`, and without memory for it one of half as many, but of more than were run. */
 static void run_up_to(xn_engine *engine, const xn_warm_up_wish *wish, int device, int64_t images,
                       progress *so_far) {
     for (; images > so_far->images; images /= 2) {

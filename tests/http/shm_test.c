@@ -196,7 +196,7 @@ static unsigned char *both_regions(void) {
     return memory;
 }
 
-/* Of so many images, at the beginning of both regions. */
+/* Of `images` images, at the beginning of both regions. */
 static void check_infer(int64_t images, int status, const char *part) {
     xt_response response;
     infer_shared(images, 0, (uint64_t)images * IMAGE, 0, (uint64_t)images * CLASSES * 4, &response);

@@ -18,8 +18,8 @@ static void trickle(xt_conn *conn, const char *filler, const char *what) {
     ck_abort_msg("%s: still open after %d ms", what, XT_PATIENCE_MS);
 }
 
-/* What ends such a connection: a 408 and the close, the close alone behind so many answers, or the
- * close with or without a word. */
+/* What ends such a connection: a 408 and the close, the close alone behind a number of answers, or
+ * the close with or without a word. */
 typedef enum { TOLD, CLOSED, EITHER } ending;
 
 #define BODY POST_CONV "Content-Length: 100000000\r\n\r\n{"

@@ -525,7 +525,7 @@ static void expect_same_lines(const char *found, const char *expected) {
     ck_assert_msg(!*found, "a line too many: %.80s", found);
 }
 
-/* Whoever counts, and on whichever processor: the same events are the same page. Those
+/* The same events are the same page, on any thread and processor. Those
  * that are rendered meanwhile are well-formed, and no count falls. */
 START_TEST(threads_on_all_processors_make_the_same_page) {
     xn_metrics *alone = make(), *together = make();

@@ -101,8 +101,7 @@ static void begin(decoder *d) {
 }
 
 static void ask_watch(decoder *d) {
-    const xn_picture_watch *watch = d->sink->watch;
-    const xn_status status = watch ? watch->check(watch->context, d->error) : XN_OK;
+    const xn_status status = xn_picture_ask(d->sink, d->error);
     if (status)
         give_up(d, status);
 }

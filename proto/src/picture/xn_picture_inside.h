@@ -17,6 +17,11 @@ typedef struct xn_picture_sink {
     const xn_picture_watch *watch; /* or NULL */
 } xn_picture_sink;
 
+/* Whether decoding is still wanted. */
+static inline xn_status xn_picture_ask(const xn_picture_sink *sink, xn_error *error) {
+    return sink->watch ? sink->watch->check(sink->watch->context, error) : XN_OK;
+}
+
 typedef struct xn_picture_format {
     const char *name; /* "JPEG" */
     const char *media_type;

@@ -77,7 +77,7 @@ xn_engine *fake_engine_pair(const xn_config *config, int gpus);
 /* Weights of one value, 1x1x1x1: a reference to an asset. */
 xn_asset *fake_weights(xn_store *store, float value);
 
-/* Admits a request without a client that holds so many bytes at once. */
+/* Admits a request without a client that holds `bytes` at once. */
 xn_status fake_admit(xn_engine *engine, size_t bytes, xn_ticket *out, xn_error *error);
 
 xn_engine_health bench_health(void);

@@ -22,7 +22,7 @@ static void await_threads(void) {
     }
 }
 
-/* A CPU with one worker, so many threads to share, and as many callers. Its weights are prepared,
+/* A CPU with one worker, `threads` threads to share, and as many callers. Its weights are prepared,
  * which no thread does that has others to serve. */
 static void start(int threads) {
     const int ordinal = 0;
