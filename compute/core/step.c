@@ -56,7 +56,8 @@ size_t xn_step_output_bytes(const xn_step *step) {
     if (step->output == XN_NO_TENSOR)
         return 0;
     return real_bytes(step->conv.epilogue.datatype, &step->output_view,
-                      xn_conv_output_elements(&step->conv));
+                      step->kind == XN_STEP_TOP_K ? 2 * step->attributes.k
+                                                  : xn_conv_output_elements(&step->conv));
 }
 
 size_t xn_step_bits_bytes(const xn_step *step) {

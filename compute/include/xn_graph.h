@@ -40,6 +40,10 @@ typedef struct xn_graph_params {
     xn_image_layout input_layout;
     /* Of one image: [C, H, W], with NHWC [H, W, C]; or [C] for [C, 1, 1]. */
     xn_shape input_shape;
+    /* 0, or C: the input is signs, packed. Its datatype is UINT8 and its shape [H, W, ceil(C/8)],
+     * with layout NHWC, or [ceil(C/8)]: bit c % 8 of byte c / 8 is channel c, 1 = +1. Bits behind
+     * the last channel are 0. */
+    int64_t packed_channels;
     const xn_layer *layers;
     int layer_count;
     /* Names of the layers whose results are asked for; 0: the last layer's. */
@@ -72,17 +76,23 @@ void xn_graph_free(xn_graph *graph); /* NULL-safe */
 xn_status xn_graph_fail_layer(xn_status status, const char *name, int index, xn_error *error);
 
 /* What a graph takes and gives; borrowed from it. Shapes are of one image, as the user sees them:
- * the input's as it was given, an output's [C, H, W], or [C] where height and width are 1. */
+ * the input's as it was given, an output's [C, H, W], or [C] where height and width are 1. A top_k
+ * that is asked for is two outputs, its values and then its positions, [k] each. */
 typedef struct xn_graph_end {
-    const char *name;
-    xn_datatype datatype; /* of outputs FP32 */
+    const char *name;     /* the layer's */
+    xn_datatype datatype; /* of outputs FP32; of positions INT32 */
     xn_shape shape;
+    int64_t classes; /* how many labels an output may have: its elements; for positions, those that
+                      * the top_k chooses from */
 } xn_graph_end;
 
 void xn_graph_input(const xn_graph *graph, xn_graph_end *out);
 int xn_graph_output_count(const xn_graph *graph);
 void xn_graph_output(const xn_graph *graph, int index, xn_graph_end *out);
 int64_t xn_graph_operations(const xn_graph *graph); /* multiply-adds of an image */
+
+/* What follows the name of such an output: ".values" where positions is false, ".indices". */
+const char *xn_graph_top_k_suffix(bool positions);
 
 /* The shape [C, H, W] of a layer's result; false when there is no such layer. */
 bool xn_graph_layer_shape(const xn_graph *graph, const char *name, xn_shape *out);

@@ -26,6 +26,10 @@
  *   softmax   x       exp(x) / sum over the channels of exp(x)
  *   sigmoid   x       1 / (1 + exp(-x))
  *   quantize  x       min(max(round(x / quantum), low), high) * quantum, halves to even
+ *   top_k     x       the k largest values of [C, 1, 1], without `largest` the k smallest, best
+ *                     first, and their channels: of equal values (-0 is 0) the lower channel comes
+ *                     first, NaN comes last either way. It is an output and nothing reads it: its
+ *                     value is [2, k, 1], k values in FP32 and then k channels in INT32
  */
 #ifndef XN_OP_H
 #define XN_OP_H
@@ -54,6 +58,7 @@ typedef enum {
     XN_OP_SOFTMAX,
     XN_OP_SIGMOID,
     XN_OP_QUANTIZE,
+    XN_OP_TOP_K,
     XN_OP_COUNT
 } xn_op;
 
@@ -69,6 +74,10 @@ typedef enum {
  *   stem      the convolution of a picture of bytes (UINT8, NCHW or NHWC) by the whole numbers of
  *             the weights' planes (xn_planes.h), which have its factor and bias; with `pool`, the
  *             largest of its values in windows of 3 x 3, 2 apart, from one before the first on
+ *   top_k     its values are those that the epilogue gives in FP32: of its input, FP32 or FP16; or,
+ *             with weights, of the dots of a dense layer of mode xnor, a convolution of bits of one
+ *             pixel by a kernel of 1 x 1 with one group. conv describes the values, not the output,
+ *             which is k values and k channels of 4 bytes each. No tensor holds the values
  *
  * A window of a pool has at least one value in the image. An input is FP32, FP16, or bits (conv,
  * max_pool and map); the program's may be of any input datatype where the op table says so. */
@@ -82,6 +91,7 @@ typedef enum {
     XN_STEP_QUANTIZE,
     XN_STEP_SOFTMAX,
     XN_STEP_STEM,
+    XN_STEP_TOP_K,
     XN_STEP_KIND_COUNT,
     XN_STEP_NONE = XN_STEP_KIND_COUNT /* of ops that take no step */
 } xn_step_kind;
@@ -90,11 +100,13 @@ typedef enum {
  * does not take are not looked at, and 0 in a step. */
 typedef struct xn_attributes {
     int64_t from, to;      /* slice */
+    int64_t k;             /* top_k */
     float slope;           /* prelu without a slope tensor */
     float low, high;       /* clip, quantize; low <= high */
     float quantum;         /* quantize; > 0 */
     int32_t k_map;         /* bool: conv of mode xnor */
     int32_t count_padding; /* bool: avg_pool */
+    int32_t largest;       /* bool: top_k */
 } xn_attributes;
 
 typedef enum { XN_ATTRIBUTE_BOOL, XN_ATTRIBUTE_INTEGER, XN_ATTRIBUTE_NUMBER } xn_attribute_type;
@@ -110,6 +122,7 @@ typedef struct xn_attribute {
 } xn_attribute;
 
 #define XN_OP_MAX_ATTRIBUTES 3 /* of an op */
+#define XN_TOP_K_MAX 1024      /* the most that k may be */
 
 const char *xn_op_name(xn_op op); /* "max_pool"; never NULL */
 /* The op's attributes, and one without a name behind the last. */

@@ -4,6 +4,7 @@
  *   ref_plan.c      plans, and running one: which memory each image of a tensor is in
  *   ref_read.c      an image of any datatype and layout as fp32
  *   ref_conv.c, ref_stem.c, ref_ops.c  the accumulators of each kind of step
+ *   ref_top_k.c     the best values, without any of the others being kept
  *   ref_epilogue.c  from accumulators to what is stored
  *
  * Plain loops in the order of the equations, double wherever a value is real, one thread, no
@@ -55,13 +56,19 @@ typedef struct xn_ref_image {
 void xn_ref_run(const xn_ref_image *image);
 void xn_ref_conv(const xn_ref_image *image);
 void xn_ref_stem(const xn_ref_image *image);
+void xn_ref_top_k(const xn_ref_image *image);
+/* The exact dot of filter o of a convolution of one pixel. */
+int32_t xn_ref_dot(const xn_ref_image *image, int32_t o);
 
 /* The step's input, an image at `from`, as fp32. */
 void xn_ref_read_input(const xn_step *step, const void *from, float *image);
 /* Element `index` of a real tensor. */
 double xn_ref_read_real(int32_t datatype, const void *from, int64_t index);
 
-/* The epilogue of one accumulator, and storing. k: K there, where the epilogue has it. */
+/* The epilogue of one accumulator; at: its element of the output. k: K there, where there is one.
+ */
+double xn_ref_value(const xn_ref_image *image, int32_t o, int64_t at, double acc, double k);
+/* The same, and storing. */
 void xn_ref_finish(const xn_ref_image *image, int32_t o, int32_t y, int32_t x, double acc,
                    double k);
 

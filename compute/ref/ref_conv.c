@@ -88,6 +88,11 @@ static double k_at(const place *p) {
     return box / ((double)v->kernel_h * v->kernel_w);
 }
 
+int32_t xn_ref_dot(const xn_ref_image *image, int32_t o) {
+    const place p = {.conv = &image->step->conv, .weights = image->weights, .image = image->input};
+    return dot_at(&p, o);
+}
+
 void xn_ref_conv(const xn_ref_image *image) {
     const xn_conv *v = &image->step->conv;
     place p = {.conv = v, .weights = image->weights, .image = image->input};

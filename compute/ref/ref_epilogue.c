@@ -3,7 +3,7 @@
 
 #include "xn_arith.h"
 
-static double value_of(const xn_ref_image *image, int32_t o, int64_t at, double acc, double k) {
+static double linear(const xn_ref_image *image, int32_t o, int64_t at, double acc, double k) {
     const xn_epilogue *e = &image->step->conv.epilogue;
     const xn_prepared *w = image->weights;
     double v = acc;
@@ -43,6 +43,10 @@ static void store_real(const xn_epilogue *e, void *output, int64_t at, double y)
     }
 }
 
+double xn_ref_value(const xn_ref_image *image, int32_t o, int64_t at, double acc, double k) {
+    return activated(image, o, linear(image, o, at, acc, k));
+}
+
 /* The bits were zero before. */
 static void store_bit(const xn_ref_image *image, int32_t o, int64_t pixel, double y) {
     const xn_conv *v = &image->step->conv;
@@ -63,7 +67,7 @@ void xn_ref_finish(const xn_ref_image *image, int32_t o, int32_t y, int32_t x, d
     const xn_conv *v = &image->step->conv;
     const int64_t pixel = (int64_t)y * v->out_width + x;
     const int64_t at = (int64_t)o * v->out_height * v->out_width + pixel;
-    const double value = activated(image, o, value_of(image, o, at, acc, k));
+    const double value = xn_ref_value(image, o, at, acc, k);
     store_real(&v->epilogue, image->output, image->step->output_view.offset + at, value);
     if (v->epilogue.bits)
         store_bit(image, o, pixel, value);

@@ -143,7 +143,7 @@ static const element elements[XN_STEP_KIND_COUNT] = {
 
 static void (*const others[XN_STEP_KIND_COUNT])(const xn_ref_image *image) = {
     [XN_STEP_CONV] = xn_ref_conv, [XN_STEP_STEM] = xn_ref_stem, [XN_STEP_MAX_POOL] = pool,
-    [XN_STEP_AVG_POOL] = pool,    [XN_STEP_SOFTMAX] = softmax,
+    [XN_STEP_AVG_POOL] = pool,    [XN_STEP_SOFTMAX] = softmax,  [XN_STEP_TOP_K] = xn_ref_top_k,
 };
 
 void xn_ref_run(const xn_ref_image *image) {

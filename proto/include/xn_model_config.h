@@ -18,7 +18,8 @@
 
 typedef struct xn_model_config xn_model_config; /* immutable */
 
-/* An output as it is asked for: what clients call it, and the layer it is of. */
+/* An output as it is asked for: what clients call it, and the layer it is of. A top_k is two, with
+ * ".values" and ".indices" behind its name; labels are those of the positions. */
 typedef struct xn_model_output {
     const char *name;
     const char *layer;
@@ -32,11 +33,12 @@ typedef struct xn_model_about {
     const char *input_name;
     xn_datatype input_datatype; /* FP32, FP16 or UINT8 */
     xn_image_layout input_layout;
-    xn_shape input_shape; /* of one image, as the file has it: the graph's to check */
+    xn_shape input_shape;    /* of one image, as the file has it: the graph's to check */
+    int64_t packed_channels; /* of an input of packed signs, or 0 */
     xn_picture_rule picture;
     xn_precision precision;
     int layer_count, output_count;
-    const xn_model_output *outputs;
+    const xn_model_output *outputs; /* in the order of the graph's */
 } xn_model_about;
 
 /* The whole of config.json, by its structure: syntax, members, types, ranges of a member by itself.

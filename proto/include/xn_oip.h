@@ -105,6 +105,12 @@ typedef struct xn_oip_result {
     int64_t classification; /* n: the answer is BYTES [batch, min(n, classes)], of shape[0] rows */
     const char *const *labels; /* of the classes, or NULL; an empty one is left out */
     int64_t label_count;
+    size_t longest_label; /* bytes */
+    /* A top_k's positions, INT32 [batch, k], best first: they are the classes, and their values are
+     * k floats at scores, scores_pitch bytes from row to row; there when `values` are. */
+    bool ranked;
+    const char *scores;
+    size_t scores_pitch;
     const xn_oip_shared
         *shared; /* not NULL: the values were put there, and nothing is said of them */
 } xn_oip_result;

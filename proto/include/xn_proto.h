@@ -69,6 +69,8 @@ typedef struct xn_tensor_ref {
     xn_shape shape;
     int64_t elements; /* checked product, >= 1 */
     size_t bytes;     /* elements * datatype size */
+    /* 0, or of UINT8 that are packed signs, ceil(C/8) in the last dimension: C. */
+    int64_t packed_channels;
     const void *data; /* binary forms: in the body, `bytes` long, any alignment */
     const char *text; /* JSON: the array, from its '[' to its ']' */
     size_t text_length;
@@ -128,8 +130,8 @@ bool xn_proto_tensor_in_place(const xn_tensor_ref *ref);
 /* Reads the values into destination (ref->bytes long, aligned to the element size; it may be where
  * they lie). JSON: decodes
  * the numbers (correctly rounded; range-checked for integer datatypes; true/false for BOOL), flat
- * or nested as the shape says; the count must match. Spare bits of BITS are cleared. field is the
- * tensor's name ("input"); messages speak of "input.data[17]". */
+ * or nested as the shape says; the count must match. Spare bits of packed signs are cleared. field
+ * is the tensor's name ("input"); messages speak of "input.data[17]". */
 xn_status xn_proto_tensor_read(const xn_tensor_ref *ref, const char *field, void *destination,
                                xn_error *error);
 

@@ -301,16 +301,21 @@ static xn_status read_text(const xn_tensor_ref *ref, const char *field, uint8_t 
     return status;
 }
 
+/* Of each pixel of packed signs; else 0. */
+static int64_t channels_of(const xn_tensor_ref *ref) {
+    return ref->datatype == XN_BITS ? ref->shape.dims[1] : ref->packed_channels;
+}
+
 static int spare_bits(const xn_tensor_ref *ref) {
-    return ref->datatype == XN_BITS ? (int)(-ref->shape.dims[1] & 7) : 0;
+    return (int)(-channels_of(ref) & 7);
 }
 
 /* Those behind the channels of each pixel. */
 static void clear_spare_bits(const xn_tensor_ref *ref, void *destination) {
-    const size_t pixel = (size_t)xn_bits_pixel_bytes(ref->shape.dims[1]);
+    const size_t pixel = (size_t)xn_bits_pixel_bytes(channels_of(ref));
     const uint8_t mask = (uint8_t)(0xff >> spare_bits(ref));
     uint8_t *bytes = destination;
-    for (size_t last = pixel - 1; mask != 0xff && last < ref->bytes; last += pixel)
+    for (size_t last = pixel - 1; last < ref->bytes; last += pixel)
         bytes[last] &= mask;
 }
 
@@ -321,11 +326,12 @@ bool xn_proto_tensor_in_place(const xn_tensor_ref *ref) {
 
 xn_status xn_proto_tensor_read(const xn_tensor_ref *ref, const char *field, void *destination,
                                xn_error *error) {
+    xn_status status = XN_OK;
     if (!ref->data)
-        return read_text(ref, field, destination, error);
-    if (destination != ref->data)
+        status = read_text(ref, field, destination, error);
+    else if (destination != ref->data)
         memcpy(destination, ref->data, ref->bytes);
-    if (ref->datatype == XN_BITS)
+    if (!status && spare_bits(ref))
         clear_spare_bits(ref, destination);
-    return XN_OK;
+    return status;
 }

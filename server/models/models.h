@@ -26,19 +26,27 @@ typedef struct xn_model_end {
     xn_datatype datatype;
     xn_shape shape;            /* of one image */
     int64_t elements;          /* of one image */
+    int64_t classes;           /* the most labels an output may have */
     const char *const *labels; /* or NULL; */
     const char *labels_file;   /* what they were read from, in the folder */
     int64_t label_count;
+    size_t longest_label; /* bytes */
 } xn_model_end;
+
+/* Of a network: the positions of a top_k, whose values are the output before. */
+static inline bool xn_model_end_is_positions(const xn_model_end *output) {
+    return output->datatype == XN_INT32;
+}
 
 typedef struct xn_model {
     const char *name, *version; /* the version is the number of its folder, "1" without one */
     int64_t max_batch_size;
     xn_model_end input;
     xn_image_layout input_layout;
+    int64_t packed_channels; /* of an input of packed signs, or 0 */
     xn_picture_rule picture; /* how encoded pictures become the input */
     int output_count;
-    const xn_model_end *outputs; /* one after the other in the program's output, FP32 */
+    const xn_model_end *outputs; /* one after the other in the program's output, 4 bytes each */
     xn_precision precision;
     xn_asset *asset;    /* of the network; held by the model */
     xn_problem problem; /* of one image */

@@ -139,11 +139,13 @@ static xn_status describe(version_load *m, const xn_graph *graph, xn_error *erro
     for (int i = 0; i < about.output_count; i++) {
         xn_graph_output(graph, i, &end);
         describe_end(&end, about.outputs[i].name, &v->outputs[i]);
+        v->outputs[i].classes = end.classes;
     }
     v->model.name = v->name;
     v->model.version = v->version;
     v->model.max_batch_size = about.max_batch_size;
     v->model.input_layout = about.input_layout;
+    v->model.packed_channels = about.packed_channels;
     v->model.picture = about.picture;
     v->model.output_count = about.output_count;
     v->model.outputs = v->outputs;
@@ -163,12 +165,16 @@ static xn_status read_labels(version_load *m, const char *file, int output, xn_e
                                  short_of ? "max-models-bytes" : NULL, &text, error);
     if (status != XN_OK)
         return status;
-    status = xn_model_labels_parse(text.bytes, text.length, end->elements, &labels->labels,
+    status = xn_model_labels_parse(text.bytes, text.length, end->classes, &labels->labels,
                                    &end->label_count, &labels->memory, &why);
     xn_model_bytes_free(&text);
     if (status != XN_OK)
         return within(file, &why, error);
     end->labels = (const char *const *)labels->labels;
+    for (int64_t i = 0; i < end->label_count; i++) {
+        const size_t length = end->labels[i] ? strlen(end->labels[i]) : 0;
+        end->longest_label = length > end->longest_label ? length : end->longest_label;
+    }
     end->labels_file = file; /* the configuration's, which stays with the version */
     return XN_OK;
 }

@@ -233,6 +233,7 @@ static void take_result(const uint8_t **data, size_t *size, sample *s, int i) {
     if (flags & 16) {
         r->labels = s->labels;
         r->label_count = 3;
+        r->longest_label = MOST_WORD;
     }
     if (take_byte(data, size) % 4 == 3) {
         take(data, size, &s->shared[i].offset, sizeof s->shared[i].offset);

@@ -224,7 +224,8 @@ static void expect_coverage(const tally *t, bool exact) {
     ck_assert_int_gt(t->views, 20);
     ck_assert_int_lt(t->steps, t->layers);
     for (int i = 0; i < XN_STEP_KIND_COUNT; i++)
-        ck_assert_msg(t->kinds[i] > 5 || i == XN_STEP_STEM || /* stem_test.c */
+        ck_assert_msg(t->kinds[i] > 5 || i == XN_STEP_TOP_K ||
+                          i == XN_STEP_STEM || /* stem_test.c */
                           (exact && (i == XN_STEP_SIGMOID || i == XN_STEP_SOFTMAX)),
                       "few steps of kind %s", xn_step_kind_name((xn_step_kind)i));
 }

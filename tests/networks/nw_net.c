@@ -236,7 +236,8 @@ static void open_subjects(void) {
     const xn_backend *const *all = xn_backend_all();
     subject_count = 0;
     for (int b = 0; all[b]; b++) {
-        const bool has_all = all[b]->parts && all[b]->kinds == (1u << XN_STEP_KIND_COUNT) - 1;
+        const bool has_all = all[b]->parts && (all[b]->kinds | 1u << XN_STEP_TOP_K) ==
+                                                  (1u << XN_STEP_KIND_COUNT) - 1;
         int devices = 0;
         if (!has_all || !strcmp(all[b]->name, "ref") ||
             all[b]->device_count(&devices, NULL) != XN_OK || !devices)

@@ -104,6 +104,44 @@ static bool find(const xn_graph *graph, const char *name, int count, int *out) {
 
 /* ---- the input ---- */
 
+/* Of one image's channels, height and width; dims: as given. */
+static xn_extent extent_of(const xn_shape *shape, xn_image_layout layout, int32_t channels) {
+    const int64_t *d = shape->dims;
+    return shape->rank == 1          ? (xn_extent){channels, 1, 1}
+           : layout == XN_IMAGE_NHWC ? (xn_extent){channels, (int32_t)d[0], (int32_t)d[1]}
+                                     : (xn_extent){channels, (int32_t)d[1], (int32_t)d[2]};
+}
+
+/* The bytes of the shape hold the channels that are said, and those are not too many. */
+static xn_status check_packed(const xn_graph_params *params, const xn_conv_limits *limits,
+                              xn_extent *out, xn_error *error) {
+    const xn_shape *shape = &params->input_shape;
+    const int64_t channels = params->packed_channels, bytes = shape->dims[shape->rank - 1];
+    if (channels < 1 || channels > INT32_MAX)
+        return xn_fail(error, XN_ERR_MALFORMED, "input.packed_channels",
+                       "input.packed_channels is %" PRId64 "; it must be from 1 to %d", channels,
+                       INT32_MAX);
+    if (params->input_datatype != XN_UINT8 ||
+        (shape->rank == 3 && params->input_layout != XN_IMAGE_NHWC))
+        return xn_fail(error, XN_ERR_MALFORMED, "input.packed_channels",
+                       "input.packed_channels is given, so input.datatype must be UINT8 and "
+                       "input.layout \"NHWC\"");
+    if (bytes != xn_bits_pixel_bytes(channels))
+        return xn_fail(error, XN_ERR_GEOMETRY, "input.shape",
+                       "input.shape ends in %" PRId64 "; bits of packed_channels %" PRId64
+                       " are [%" PRId64 "] or [H, W, %" PRId64 "]",
+                       bytes, channels, xn_bits_pixel_bytes(channels),
+                       xn_bits_pixel_bytes(channels));
+    *out = extent_of(shape, params->input_layout, (int32_t)channels);
+    const int64_t most = limits->max_elements < INT32_MAX ? limits->max_elements : INT32_MAX;
+    if (xn_extent_elements(out) <= most) /* the bytes are, so their bits fit */
+        return XN_OK;
+    return xn_fail_limit(error, "max-elements", "input.packed_channels",
+                         "the input has %" PRId64 " signs; at most %" PRId64
+                         "; make it smaller or raise --max-elements",
+                         xn_extent_elements(out), most);
+}
+
 static xn_status check_input(const xn_graph_params *params, const xn_conv_limits *limits,
                              xn_extent *out, xn_error *error) {
     const xn_shape *shape = &params->input_shape;
@@ -128,10 +166,10 @@ static xn_status check_input(const xn_graph_params *params, const xn_conv_limits
         xn_shape_elements(shape, params->input_datatype, most, "input", &elements, NULL, error);
     if (status)
         return status;
-    *out = shape->rank == 1 ? (xn_extent){(int32_t)d[0], 1, 1}
-           : params->input_layout == XN_IMAGE_NHWC
-               ? (xn_extent){(int32_t)d[2], (int32_t)d[0], (int32_t)d[1]}
-               : (xn_extent){(int32_t)d[0], (int32_t)d[1], (int32_t)d[2]};
+    if (params->packed_channels)
+        return check_packed(params, limits, out, error);
+    const bool last = shape->rank == 3 && params->input_layout == XN_IMAGE_NHWC;
+    *out = extent_of(shape, params->input_layout, (int32_t)d[last ? 2 : 0]);
     return XN_OK;
 }
 
@@ -167,6 +205,20 @@ static xn_status connect(xn_graph *graph, const xn_layer *given, int index, xn_e
     return status;
 }
 
+static bool is_top_k(const xn_graph *graph, int layer) {
+    return layer != XN_GRAPH_INPUT && graph->layers[layer].given.op == XN_OP_TOP_K;
+}
+
+static xn_status check_readable(const xn_graph *graph, const xn_graph_layer *layer,
+                                xn_error *error) {
+    for (int i = 0; i < layer->input_count; i++)
+        if (is_top_k(graph, layer->inputs[i]))
+            return xn_fail(error, XN_ERR_GEOMETRY, "inputs",
+                           "inputs[%d] is \"%.80s\", a top_k, which is for outputs alone", i,
+                           graph->layers[layer->inputs[i]].given.name);
+    return XN_OK;
+}
+
 static void keep(xn_graph_layer *layer) {
     for (int i = 0; i < XN_LAYER_PARTS; i++) {
         const xn_tensor **part = xn_layer_part(&layer->given, i);
@@ -185,6 +237,8 @@ static xn_status add_layer(xn_graph *graph, const xn_layer *given, int index,
     xn_extent inputs[XN_GRAPH_MAX_INPUTS] = {{0}};
     keep(layer);
     xn_status status = connect(graph, given, index, error);
+    if (!status)
+        status = check_readable(graph, layer, error);
     if (status)
         return status;
     for (int i = 0; i < layer->input_count; i++)
@@ -192,14 +246,32 @@ static xn_status add_layer(xn_graph *graph, const xn_layer *given, int index,
                                                        : graph->layers[layer->inputs[i]].extent;
     xn_conv_limits inner = *limits;
     inner.max_output_bytes = INT64_MAX; /* that of the network's outputs is for them alone */
-    const xn_layer_context context = {
-        .inputs = inputs,
-        .datatype = layer->inputs[0] == XN_GRAPH_INPUT ? graph->input_datatype : XN_FP32,
-        .limits = &inner};
+    const xn_layer_context context = {.inputs = inputs,
+                                      .datatype = layer->inputs[0] == XN_GRAPH_INPUT &&
+                                                          graph->input_datatype != XN_BITS
+                                                      ? graph->input_datatype
+                                                      : XN_FP32,
+                                      .limits = &inner};
     return xn_layer_resolve(layer, &context, &graph->operations, error);
 }
 
 /* ---- outputs ---- */
+
+/* A top_k is two outputs, and asked for once. */
+static xn_status check_top_ks(const xn_graph *graph, xn_error *error) {
+    for (int i = 0; i < graph->output_count; i++)
+        for (int j = 0; j < i && is_top_k(graph, graph->outputs[i]); j++)
+            if (graph->outputs[i] == graph->outputs[j])
+                return xn_fail(error, XN_ERR_MALFORMED, "outputs",
+                               "outputs[%d] is \"%.80s\", a top_k, which outputs[%d] is too; "
+                               "give it once",
+                               i, graph->layers[graph->outputs[i]].given.name, j);
+    if (xn_graph_output_count(graph) > XN_GRAPH_MAX_OUTPUTS)
+        return xn_fail(error, XN_ERR_MALFORMED, "outputs",
+                       "the network has %d outputs, of which each top_k is two; at most %d",
+                       xn_graph_output_count(graph), XN_GRAPH_MAX_OUTPUTS);
+    return XN_OK;
+}
 
 static xn_status find_outputs(xn_graph *graph, const xn_graph_params *params,
                               const xn_conv_limits *limits, xn_error *error) {
@@ -221,7 +293,7 @@ static xn_status find_outputs(xn_graph *graph, const xn_graph_params *params,
                              "the outputs have %" PRId64 " elements of 4 bytes together; at most "
                              "%" PRId64 " bytes (--max-output-bytes)",
                              elements, limits->max_output_bytes);
-    return XN_OK;
+    return check_top_ks(graph, error);
 }
 
 /* ---- the graph ---- */
@@ -281,7 +353,7 @@ static void copy(xn_graph *graph, const xn_graph_params *params) {
     char *names = graph->names;
     int *inputs = graph->all_inputs;
     graph->input_name = copy_name(params->input_name, &names);
-    graph->input_datatype = params->input_datatype;
+    graph->input_datatype = params->packed_channels ? XN_BITS : params->input_datatype;
     graph->input_layout = params->input_layout;
     graph->input_shape = params->input_shape;
     graph->precision = params->precision;
@@ -343,19 +415,39 @@ static xn_shape shape_of(const xn_extent *e) {
 }
 
 void xn_graph_input(const xn_graph *graph, xn_graph_end *out) {
-    *out = (xn_graph_end){graph->input_name, graph->input_datatype, graph->input_shape};
+    const xn_datatype datatype =
+        graph->input_datatype == XN_BITS ? XN_UINT8 : graph->input_datatype;
+    *out = (xn_graph_end){
+        .name = graph->input_name, .datatype = datatype, .shape = graph->input_shape};
 }
 
 int xn_graph_output_count(const xn_graph *graph) {
-    return graph->output_count;
+    int count = graph->output_count;
+    for (int i = 0; i < graph->output_count; i++)
+        count += is_top_k(graph, graph->outputs[i]);
+    return count;
+}
+
+const char *xn_graph_top_k_suffix(bool positions) {
+    return positions ? ".indices" : ".values";
 }
 
 void xn_graph_output(const xn_graph *graph, int index, xn_graph_end *out) {
-    const xn_graph_layer *layer = &graph->layers[graph->outputs[index]];
+    int asked = 0;
+    for (; index > is_top_k(graph, graph->outputs[asked]); asked++)
+        index -= 1 + is_top_k(graph, graph->outputs[asked]);
+    const xn_graph_layer *layer = &graph->layers[graph->outputs[asked]];
     const xn_extent *e = &layer->extent;
-    *out = (xn_graph_end){layer->given.name, XN_FP32, shape_of(e)};
-    if (e->height == 1 && e->width == 1)
+    *out = (xn_graph_end){layer->given.name, index ? XN_INT32 : XN_FP32, shape_of(e),
+                          xn_extent_elements(e)};
+    if (is_top_k(graph, graph->outputs[asked])) {
+        const int from = layer->inputs[0];
+        out->shape = (xn_shape){1, {e->height}};
+        out->classes =
+            (from == XN_GRAPH_INPUT ? &graph->input : &graph->layers[from].extent)->channels;
+    } else if (e->height == 1 && e->width == 1) {
         out->shape = (xn_shape){1, {e->channels}};
+    }
 }
 
 int64_t xn_graph_operations(const xn_graph *graph) {

@@ -28,7 +28,7 @@ struct xn_graph {
     char *names;                   /* all of them, each ended by a 0 */
     struct xn_graph_name *by_name; /* of the layers, sorted */
     const char *input_name;
-    xn_datatype input_datatype;
+    xn_datatype input_datatype; /* BITS where it is packed */
     xn_image_layout input_layout;
     xn_shape input_shape;
     xn_extent input;

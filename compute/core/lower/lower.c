@@ -20,15 +20,14 @@ static uint64_t next_serial(void) {
 static void measure(const xn_lowering *l, xn_network *network) {
     network->operations = l->graph->operations;
     network->input_elements = xn_extent_elements(&l->graph->input);
-    network->input_bytes =
-        (size_t)network->input_elements * xn_datatype_bytes(l->graph->input_datatype);
+    network->input_bytes = xn_step_input_bytes(&network->steps[0]);
     network->output_elements = xn_extent_elements(&l->nodes[l->result].extent);
     network->output_bytes = (size_t)network->output_elements * xn_datatype_bytes(XN_FP32);
     for (int i = 0; i < network->step_count; i++) {
         const xn_step *step = &network->steps[i];
         const xn_conv *conv = &step->conv;
         network->moved_elements += xn_conv_input_elements(conv) + xn_conv_output_elements(conv);
-        if (step->kind == XN_STEP_CONV && conv->mode == XN_MODE_XNOR)
+        if (conv->mode == XN_MODE_XNOR)
             network->bit_operations += xn_conv_operations(conv);
     }
 }

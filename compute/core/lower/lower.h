@@ -118,7 +118,7 @@ void xn_lower_redirect(xn_lowering *l, int from, int to, int except);
 bool xn_lower_sweep(xn_lowering *l);
 bool xn_lower_sort(xn_lowering *l);
 
-/* Signs, or a max-pool of signs: lies as bits. */
+/* Signs, a packed input, or a max-pool of those: lies as bits. */
 bool xn_lower_is_binary(const xn_lowering *l, int node);
 /* A convolution that reads signs. */
 bool xn_lower_reads_signs(const xn_node *n);

@@ -109,6 +109,10 @@ void xn_lower_redirect(xn_lowering *l, int from, int to, int except) {
     }
 }
 
+static bool is_packed(const xn_lowering *l) {
+    return l->graph->input_datatype == XN_BITS;
+}
+
 /* Each pool on the way keeps the answer until it reads something else. No rule changes the answer
  * of a pool that another pool reads. */
 bool xn_lower_is_binary(const xn_lowering *l, int node) {
@@ -116,8 +120,8 @@ bool xn_lower_is_binary(const xn_lowering *l, int node) {
     int at = node;
     while (nodes[at].op == XN_OP_MAX_POOL && !nodes[at].known)
         at = nodes[at].inputs[0];
-    const bool binary =
-        nodes[at].op == XN_OP_MAX_POOL ? nodes[at].binary : nodes[at].op == XN_OP_SIGN;
+    const bool signs = nodes[at].op == XN_OP_SIGN || (at == 0 && is_packed(l));
+    const bool binary = nodes[at].op == XN_OP_MAX_POOL ? nodes[at].binary : signs;
     for (; node != at; node = nodes[node].inputs[0]) {
         nodes[node].known = true;
         nodes[node].binary = binary;
@@ -254,7 +258,7 @@ bool xn_lower_build(xn_lowering *l) {
     int64_t elements = 0;
     if (!node_of || add_node(l, XN_NODE_INPUT, NULL, 0, &g->input) == XN_NOWHERE)
         return false;
-    l->nodes[0].tensor = 0;
+    *(is_packed(l) ? &l->nodes[0].bits : &l->nodes[0].tensor) = 0;
     for (int i = 0; i < g->layer_count; i++) {
         node_of[i] = add_layer(l, &g->layers[i], node_of);
         if (node_of[i] == XN_NOWHERE)

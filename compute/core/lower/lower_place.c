@@ -101,7 +101,7 @@ static bool hold(xn_lowering *l, int holder) {
 /* ---- what is never rounded ---- */
 
 static bool is_exact_in_fp16(xn_datatype datatype) {
-    return datatype == XN_FP16 || datatype == XN_UINT8;
+    return datatype == XN_FP16 || datatype == XN_UINT8 || datatype == XN_BITS;
 }
 
 /* A tensor that holds the input, or a copy of it. */

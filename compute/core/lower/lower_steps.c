@@ -46,9 +46,10 @@ static int32_t bits_tensor(xn_lowering *l, int node) {
     return l->nodes[node].bits;
 }
 
-/* Steps with groups take words of their own groups, which no step writes: for them bytes. */
+/* Steps with groups take words of their own groups, which no step writes: for them bytes, as the
+ * network's input is. */
 static xn_layout bits_layout(const xn_lowering *l, int node) {
-    return l->nodes[node].grouped ? XN_LAYOUT_BYTES : XN_LAYOUT_WORDS;
+    return l->nodes[node].grouped || node == 0 ? XN_LAYOUT_BYTES : XN_LAYOUT_WORDS;
 }
 
 static void find_grouped(xn_lowering *l) {
@@ -59,7 +60,24 @@ static void find_grouped(xn_lowering *l) {
     }
 }
 
-/* The sign of the network's input for one convolution, which takes it by itself. */
+/* A dense layer whose values nothing but a top_k reads, as they are or behind what an epilogue
+ * has. */
+static bool feeds_top_k(const xn_lowering *l, int node) {
+    const xn_conv *v = &l->nodes[node].conv;
+    if (!xn_lower_reads_signs(&l->nodes[node]) || v->groups != 1 || v->kernel_h != 1 ||
+        v->kernel_w != 1 || v->height != 1 || v->width != 1 || v->out_height != 1 ||
+        v->out_width != 1 || v->pad_top || v->pad_left)
+        return false;
+    while ((node = xn_lower_only_reader(l, node)) != XN_NOWHERE) {
+        const int op = l->nodes[node].op;
+        if (op != XN_OP_AFFINE && op != XN_OP_PRELU && op != XN_OP_CLIP)
+            return op == XN_OP_TOP_K;
+    }
+    return false;
+}
+
+/* The sign of the network's input for one convolution, which takes it by itself; not where that is
+ * to be a top_k's, whose kernels take bits. */
 static bool is_implied(const xn_lowering *l, int node) {
     const xn_node *n = &l->nodes[node];
     const xn_node *input = &l->nodes[0];
@@ -67,7 +85,7 @@ static bool is_implied(const xn_lowering *l, int node) {
     return n->op == XN_OP_SIGN && !n->shift && n->inputs[0] == 0 &&
            (l->graph->input_layout == XN_IMAGE_NCHW || l->graph->input_shape.rank == 1) &&
            input->op == XN_NODE_INPUT && reader != XN_NOWHERE &&
-           xn_lower_reads_signs(&l->nodes[reader]);
+           xn_lower_reads_signs(&l->nodes[reader]) && !feeds_top_k(l, reader);
 }
 
 static void set_input(chain *c, int node) {
@@ -290,6 +308,8 @@ static bool begin(chain *c, int node) {
         begin_stem(c, n);
     else if (n->op == XN_OP_MAX_POOL || n->op == XN_OP_AVG_POOL)
         begin_pool(c, n);
+    else if (n->op == XN_OP_TOP_K) /* that of what it chooses from */
+        set_geometry(&s->conv, &c->l->nodes[n->inputs[0]].extent);
     else
         set_geometry(&s->conv, &n->extent);
     c->channels = s->conv.out_channels;
@@ -321,9 +341,21 @@ static void store_bits(chain *c, int node) {
     n->done = true;
 }
 
+/* Values of a top_k are FP32, as its output is. */
 static void store_real(chain *c) {
     c->step.output = real_tensor(c->l, c->last, &c->step.output_view);
     c->step.conv.epilogue.datatype = (int32_t)xn_lower_datatype(c->l, c->last);
+}
+
+/* Makes a top_k of a convolution that is nothing else's. */
+static void take_top_k(chain *c, int first) {
+    const int reader = xn_lower_only_reader(c->l, c->last);
+    if (c->step.kind != XN_STEP_CONV || reader == XN_NOWHERE ||
+        c->l->nodes[reader].op != XN_OP_TOP_K || !feeds_top_k(c->l, first))
+        return;
+    c->step.kind = XN_STEP_TOP_K;
+    c->step.attributes = c->l->nodes[reader].attributes;
+    c->last = reader;
 }
 
 /* What reads the chain's last node: one sign can be stored as bits, all others need the values. */
@@ -492,6 +524,7 @@ static xn_status add_step(xn_lowering *l, int node, xn_error *error) {
     extend(&c);
     if (l->no_memory)
         return out_of_memory(l, error);
+    take_top_k(&c, first);
     store(&c);
     /* What was taken in has no step of its own. */
     for (int at = first;; at = xn_lower_only_reader(l, at)) {

@@ -25,6 +25,7 @@ static xn_status resolve_slice(xn_graph_layer *, const xn_layer_context *, int64
 static xn_status resolve_pool(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
 static xn_status resolve_flatten(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
 static xn_status resolve_same(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
+static xn_status resolve_top_k(xn_graph_layer *, const xn_layer_context *, int64_t *, xn_error *);
 
 /* ---- the table ---- */
 
@@ -55,6 +56,10 @@ static const attribute_list of_quantize = {
     {"step", XN_ATTRIBUTE_NUMBER, AT(quantum), true, 0, FINITE ", above 0"},
     {"min", XN_ATTRIBUTE_NUMBER, AT(low), true, -INFINITY, FINITE},
     {"max", XN_ATTRIBUTE_NUMBER, AT(high), true, -INFINITY, FINITE},
+};
+static const attribute_list of_top_k = {
+    {"k", XN_ATTRIBUTE_INTEGER, AT(k), true, 0, "an integer from 1 to 1024"},
+    {"largest", XN_ATTRIBUTE_BOOL, AT(largest), false, 0, "true or false"},
 };
 
 enum {
@@ -94,6 +99,7 @@ static const struct {
     [XN_OP_SIGMOID] = {"sigmoid", 1, 1, 0, resolve_same, XN_STEP_SIGMOID, XN_READS_TYPES, none},
     [XN_OP_QUANTIZE] = {"quantize", 1, 1, 0, resolve_range, XN_STEP_QUANTIZE, XN_READS_TYPES,
                         of_quantize},
+    [XN_OP_TOP_K] = {"top_k", 1, 1, 0, resolve_top_k, XN_STEP_TOP_K, XN_READS_REALS, of_top_k},
     /* Nodes that are no layer's. */
     [XN_NODE_INPUT] = {.name = "input", .kind = XN_STEP_NONE},
     [XN_NODE_STEM] = {.name = "stem", .kind = XN_STEP_STEM, .reads = XN_READS_NHWC},
@@ -141,7 +147,8 @@ void xn_lower_take_attributes(int op, const xn_attributes *from, xn_attributes *
 }
 
 void xn_layer_default(xn_op op, const char *name, xn_layer *out) {
-    *out = (xn_layer){.op = op, .name = name, .attributes = {.low = -1, .high = 1, .quantum = 1}};
+    *out = (xn_layer){
+        .op = op, .name = name, .attributes = {.low = -1, .high = 1, .quantum = 1, .largest = 1}};
     xn_conv_params_default(&out->window);
     if (op == XN_OP_MAX_POOL || op == XN_OP_AVG_POOL)
         out->window.stride[0] = out->window.stride[1] = 0;
@@ -442,6 +449,26 @@ static xn_status resolve_flatten(xn_graph_layer *layer, const xn_layer_context *
     (void)operations, (void)error;
     /* Every extent was checked to have fewer than 2^31 elements. */
     layer->extent = (xn_extent){(int32_t)xn_extent_elements(context->inputs), 1, 1};
+    return XN_OK;
+}
+
+static xn_status resolve_top_k(xn_graph_layer *layer, const xn_layer_context *context,
+                               int64_t *operations, xn_error *error) {
+    (void)operations;
+    const xn_extent *in = context->inputs;
+    const int64_t k = layer->given.attributes.k;
+    if (in->height > 1 || in->width > 1)
+        return xn_fail(error, XN_ERR_GEOMETRY, "inputs",
+                       "its input is [%d, %d, %d]; it must be [C, 1, 1]: put a flatten layer in "
+                       "front",
+                       in->channels, in->height, in->width);
+    if (k < 1 || k > XN_TOP_K_MAX)
+        return xn_fail(error, XN_ERR_MALFORMED, "k", "k is %" PRId64 "; it must be from 1 to %d", k,
+                       XN_TOP_K_MAX);
+    if (k > in->channels)
+        return xn_fail(error, XN_ERR_GEOMETRY, "k",
+                       "k is %" PRId64 ", but its input has only %d values", k, in->channels);
+    layer->extent = (xn_extent){2, (int32_t)k, 1};
     return XN_OK;
 }
 

@@ -263,7 +263,7 @@ static int64_t pass_images(const xn_stream *stream, size_t image_bytes) {
 
 const xn_backend xn_backend_cpu = {
     .name = "cpu",
-    .kinds = (1u << XN_STEP_KIND_COUNT) - 1,
+    .kinds = (1u << XN_STEP_TOP_K) - 1,
     .device_count = device_count,
     .device_open = device_open,
     .device_configure = device_configure,

@@ -157,6 +157,9 @@ class Network:
     def quantize(self, name: str, x: str, step: float, low: int, high: int) -> str:
         return self.add("quantize", name, [x], self.channels(x), step=step, min=low, max=high)
 
+    def top_k(self, name: str, x: str, k: int, largest: bool) -> str:
+        return self.add("top_k", name, [x], 2, k=k, largest=largest)
+
     # ---- the whole ----
 
     def leave_softmax_out(self) -> None:

@@ -11,7 +11,8 @@
 #include <string.h>
 
 #define MOST_VALUES (1 << 17)
-#define MAX_BATCH_SIZE 1024 /* where the file does not say */
+#define MAX_BATCH_SIZE 1024                             /* where the file does not say */
+#define MAX_END (XN_GRAPH_MAX_NAME + sizeof ".indices") /* bytes of an output's name */
 
 static const char format[] = "xnord-network/1";
 
@@ -36,7 +37,7 @@ static size_t lay_out(char *block, const counts *n, xn_model_pool *pool) {
     xn_layer *layers = carve(block, &taken, n->layers, sizeof *layers);
     xn_model_extra *extras = carve(block, &taken, n->layers, sizeof *extras);
     xn_model_name *names = carve(block, &taken, n->layers, sizeof *names);
-    xn_model_output *outputs = carve(block, &taken, n->outputs, sizeof *outputs);
+    xn_model_output *outputs = carve(block, &taken, 2 * n->outputs, sizeof *outputs);
     const char **output_layers = carve(block, &taken, n->outputs, sizeof *output_layers);
     const char **inputs = carve(block, &taken, n->inputs, sizeof *inputs);
     char *text = carve(block, &taken, n->text, 1);
@@ -53,7 +54,6 @@ static size_t lay_out(char *block, const counts *n, xn_model_pool *pool) {
     config->params.output_count = (int)n->outputs;
     config->about.layer_count = (int)n->layers;
     config->about.outputs = outputs;
-    config->about.output_count = (int)n->outputs;
     *pool = (xn_model_pool){text, inputs};
     return taken;
 }
@@ -79,6 +79,7 @@ static xn_status count_layers(const xn_json *root, counts *n, xn_error *error) {
 static xn_status count_outputs(const xn_json *root, counts *n, xn_error *error) {
     const xn_json *outputs = xn_json_member(root, "outputs");
     n->outputs = 1;
+    n->text += 2 * MAX_END; /* names of top_k's two */
     if (!outputs)
         return XN_OK;
     if (xn_json_member(root, "output"))
@@ -88,6 +89,7 @@ static xn_status count_outputs(const xn_json *root, counts *n, xn_error *error) 
     if (n->outputs < 1 || n->outputs > XN_GRAPH_MAX_OUTPUTS)
         return xn_json_fail("outputs", outputs,
                             "a list of 1 to 64 outputs, each an object or a layer's name", error);
+    n->text += (n->outputs - 1) * 2 * MAX_END;
     return XN_OK;
 }
 
@@ -167,15 +169,39 @@ static xn_status read_input_shape(const xn_json *input, xn_shape *out, xn_error 
     return xn_request_shape(value, "input", out, error);
 }
 
+/* Packed signs lie channels last and are no picture. The graph checks the rest. */
+static xn_status read_packed_channels(const xn_json *input, xn_graph_params *params,
+                                      xn_error *error) {
+    const xn_json *value = xn_json_member(input, "packed_channels");
+    if (!value)
+        return XN_OK;
+    const int64_t channels = xn_json_kind_of(value) == XN_JSON_INTEGER ? xn_json_integer(value) : 0;
+    if (channels < 1 || channels > INT32_MAX)
+        return xn_json_fail("input.packed_channels", value,
+                            "the channels of an input of packed signs, from 1 to 2147483647",
+                            error);
+    if (xn_json_member(input, "picture"))
+        return xn_fail(error, XN_ERR_MALFORMED, "input.picture",
+                       "input.picture is given with input.packed_channels; packed signs are no "
+                       "picture: leave it out");
+    if (!xn_json_member(input, "layout"))
+        params->input_layout = XN_IMAGE_NHWC;
+    params->packed_channels = channels;
+    return XN_OK;
+}
+
 static xn_status read_input(const xn_json *root, xn_model_pool *pool, xn_model_config *config,
                             xn_error *error) {
-    static const char *const names[] = {"name", "datatype", "shape", "layout", "picture", NULL};
+    static const char *const names[] = {"name",    "datatype",        "shape", "layout",
+                                        "picture", "packed_channels", NULL};
     const xn_json *input = xn_json_member(root, "input");
     xn_graph_params *params = &config->params;
     const char *name = "input";
     if (!input || xn_json_kind_of(input) != XN_JSON_OBJECT)
         return xn_json_fail("input", input,
-                            "an object with datatype, shape, name, layout and picture", error);
+                            "an object with datatype, shape, name, layout, picture and "
+                            "packed_channels",
+                            error);
     const xn_json *named = xn_json_member(input, "name");
     xn_status status = xn_json_members(input, "member", "input.", " of input", names, NULL, error);
     if (!status && named)
@@ -186,9 +212,13 @@ static xn_status read_input(const xn_json *root, xn_model_pool *pool, xn_model_c
         status = read_input_shape(input, &params->input_shape, error);
     if (!status)
         status = read_input_layout(input, &params->input_layout, error);
+    if (!status)
+        status = read_packed_channels(input, params, error);
     if (status)
         return status;
     params->input_name = xn_model_keep(pool, name);
+    if (params->packed_channels)
+        return XN_OK;
     xn_picture_rule_default(params->input_datatype, params->input_layout, &params->input_shape,
                             &config->about.picture);
     return xn_model_picture_read(xn_json_member(input, "picture"), &config->about.picture, error);
@@ -275,24 +305,63 @@ static xn_status read_output_object(const char *what, const xn_json *object, xn_
     return status;
 }
 
-static xn_status check_output(const xn_model_config *config, int index, const char *what,
-                              xn_error *error) {
-    const xn_model_output *output = &config->about.outputs[index];
+static xn_status check_name(const char *field, const char *name, xn_error *error) {
+    return strlen(name) <= XN_GRAPH_MAX_NAME
+               ? XN_OK
+               : xn_fail(error, XN_ERR_MALFORMED, field, "%s has %zu bytes; at most %d", field,
+                         strlen(name), XN_GRAPH_MAX_NAME);
+}
+
+/* Adds an output to those that clients see. */
+static xn_status add_output(xn_model_config *config, const xn_model_output *output,
+                            const char *what, xn_error *error) {
+    xn_model_about *about = &config->about;
     char field[40], excerpt[XN_TEXT_EXCERPT];
     snprintf(field, sizeof field, "%s.name", what);
-    if (output->name != output->layer && strlen(output->name) > XN_GRAPH_MAX_NAME)
-        return xn_fail(error, XN_ERR_MALFORMED, field, "%s has %zu bytes; at most %d", field,
-                       strlen(output->name), XN_GRAPH_MAX_NAME);
-    for (int i = 0; i < index; i++)
-        if (!strcmp(config->about.outputs[i].name, output->name))
+    if (output->name != output->layer && check_name(field, output->name, error))
+        return XN_ERR_MALFORMED;
+    for (int i = 0; i < about->output_count; i++)
+        if (!strcmp(config->outputs[i].name, output->name))
             return xn_fail(error, XN_ERR_MALFORMED, field,
-                           "%s is \"%s\", which outputs[%d] has too; names must be unique", field,
-                           xn_text_excerpt(output->name, strlen(output->name), excerpt), i);
-    if (xn_model_find(config, output->layer, strlen(output->layer)) >= 0)
-        return XN_OK;
+                           "%s is \"%s\", which another output has too; names must be unique",
+                           field, xn_text_excerpt(output->name, strlen(output->name), excerpt));
+    config->outputs[about->output_count++] = *output;
+    return XN_OK;
+}
+
+static const char *keep_end(xn_model_pool *pool, const char *name, bool positions) {
+    char text[MAX_END];
+    snprintf(text, sizeof text, "%s%s", name, xn_graph_top_k_suffix(positions));
+    return xn_model_keep(pool, text);
+}
+
+/* The two of a top_k; the labels are those of its positions. */
+static xn_status add_top_k(xn_model_config *config, const xn_model_output *asked, const char *what,
+                           xn_model_pool *pool, xn_error *error) {
+    char field[40];
+    snprintf(field, sizeof field, "%s.name", what);
+    xn_status status = check_name(field, asked->name, error);
+    for (int positions = 0; positions < 2 && !status; positions++) {
+        const xn_model_output output = {.name = keep_end(pool, asked->name, positions),
+                                        .layer = asked->layer,
+                                        .labels = positions ? asked->labels : NULL};
+        status = add_output(config, &output, what, error);
+    }
+    return status;
+}
+
+static xn_status add_outputs(xn_model_config *config, const xn_model_output *asked,
+                             const char *what, xn_model_pool *pool, xn_error *error) {
+    char field[40], excerpt[XN_TEXT_EXCERPT];
+    const int layer = xn_model_find(config, asked->layer, strlen(asked->layer));
+    if (layer >= 0 && config->layers[layer].op == XN_OP_TOP_K)
+        return add_top_k(config, asked, what, pool, error);
+    xn_status status = add_output(config, asked, what, error);
+    if (status || layer >= 0)
+        return status;
     snprintf(field, sizeof field, "%s.layer", what);
     return xn_fail(error, XN_ERR_MALFORMED, field, "%s is \"%s\", which is no layer; name one",
-                   field, xn_text_excerpt(output->layer, strlen(output->layer), excerpt));
+                   field, xn_text_excerpt(asked->layer, strlen(asked->layer), excerpt));
 }
 
 /* value: an object, a layer's name, or NULL for the last layer's result. */
@@ -311,12 +380,11 @@ static xn_status read_output(const xn_json *value, int index, const char *what, 
     if (status)
         return status;
     const bool same = !read.name || read.name == read.layer;
-    xn_model_output *output = &config->outputs[index];
-    output->layer = read.layer == last ? last : xn_model_keep(pool, read.layer);
-    output->name = same ? output->layer : xn_model_keep(pool, read.name);
-    output->labels = read.labels ? xn_model_keep(pool, read.labels) : NULL;
-    config->output_layers[index] = output->layer;
-    return check_output(config, index, what, error);
+    read.layer = read.layer == last ? last : xn_model_keep(pool, read.layer);
+    read.name = same ? read.layer : xn_model_keep(pool, read.name);
+    read.labels = read.labels ? xn_model_keep(pool, read.labels) : NULL;
+    config->output_layers[index] = read.layer;
+    return add_outputs(config, &read, what, pool, error);
 }
 
 static xn_status read_outputs(const xn_json *root, xn_model_pool *pool, xn_model_config *config,
@@ -325,7 +393,7 @@ static xn_status read_outputs(const xn_json *root, xn_model_pool *pool, xn_model
     xn_status status = XN_OK;
     if (!outputs)
         return read_output(xn_json_member(root, "output"), 0, "output", pool, config, error);
-    for (int i = 0; i < config->about.output_count && !status; i++) {
+    for (int i = 0; i < config->params.output_count && !status; i++) {
         char what[24];
         snprintf(what, sizeof what, "outputs[%d]", i);
         status = read_output(xn_json_element(outputs, (size_t)i), i, what, pool, config, error);
@@ -353,6 +421,7 @@ static xn_status read_root(const xn_json *root, xn_model_pool *pool, xn_model_co
     about->input_datatype = config->params.input_datatype;
     about->input_layout = config->params.input_layout;
     about->input_shape = config->params.input_shape;
+    about->packed_channels = config->params.packed_channels;
     about->precision = config->params.precision;
     return status;
 }

@@ -49,8 +49,8 @@ static bool add_classes(sizes *total, const xn_oip_result *result) {
     size_t count, each = XN_OIP_CLASS_CHARS, scratch;
     if (!xn_oip_classes_of(result, &classes))
         return false;
-    const size_t label = xn_oip_longest_label(&classes);
-    if (!add(&each, label, result->binary ? 1 : 6) || !add(&each, 1, sizeof "\"\"," + 1) ||
+    if (!add(&each, result->longest_label, result->binary ? 1 : 6) ||
+        !add(&each, 1, sizeof "\"\"," + 1) ||
         !xn_mul_size((size_t)classes.rows, (size_t)classes.best, &count) ||
         !add(&total->text, count, each) ||
         !xn_mul_size((size_t)classes.best, sizeof(int64_t), &scratch))
@@ -138,7 +138,7 @@ static void write_length(xn_text *text, size_t length) {
 static void write_class(xn_text *text, const xn_oip_classes *classes, int64_t row, int64_t index) {
     char begin[XN_OIP_CLASS_CHARS];
     const size_t length = xn_oip_class_text(classes, row, index, begin);
-    const char *label = xn_oip_class_label(classes, index);
+    const char *label = xn_oip_class_label(classes, row, index);
     if (classes->result->binary)
         write_length(text, length + (label ? 1 + strlen(label) : 0));
     else

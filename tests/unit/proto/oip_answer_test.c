@@ -86,6 +86,7 @@ START_TEST(json_answers) {
     results[1].classification = 2;
     results[1].labels = labels;
     results[1].label_count = 3;
+    results[1].longest_label = 7;
     results[2].shared = &shared;
     results[2].binary = true; /* means nothing: the values are elsewhere */
     check_text(&answer,
@@ -119,6 +120,7 @@ START_TEST(binary_answers) {
     results[1].classification = 2;
     results[1].labels = labels;
     results[1].label_count = 2;
+    results[1].longest_label = 3;
     written out = write_answer(&answer);
     const size_t length = sizeof header - 1, bytes = sizeof classes - 1;
     ck_assert_uint_eq(out.header, (length + 7) / 8 * 8);
@@ -347,6 +349,7 @@ START_TEST(longest_answers) {
                                      .binary = i % 8 >= 6,
                                      .labels = labels,
                                      .label_count = 2,
+                                     .longest_label = LONG,
                                      .classification = i % 2 ? 2 : 0,
                                      .shared = i % 8 == 0 ? &shared : NULL};
     }
