@@ -46,7 +46,7 @@ void xn_request_set_user(xn_request *r, void *user) {
 const char *xn_request_header(const xn_request *r, const char *name) {
     static const char *const media_types[FORMS] = {"application/json", "application/octet-stream",
                                                    "application/vnd.safetensors",
-                                                   "application/octet-stream"};
+                                                   "application/octet-stream", "image/png"};
     if (!strcmp(name, "Content-Type") && r->length)
         return media_types[r->act->form];
     if (!strcmp(name, "Inference-Header-Content-Length") && r->header_length[0])

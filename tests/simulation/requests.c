@@ -70,7 +70,7 @@ static void begin_body(xn_request *r) {
 /* Chunked: the length is not known before. Coded: only the background pool reads it. */
 static void end_body(xn_request *r) {
     char plain[BODY_BYTES];
-    if (r->act->form != RAW)
+    if (r->act->form < RAW)
         say(r, "}");
     const uint64_t header = r->bytes - sizeof header;
     if (r->act->form == SAFETENSORS)
@@ -146,6 +146,22 @@ static void make_infer(xn_request *r) {
     end_body(r);
 }
 
+/* One grey pixel of 255, which is the number 1; the background pool decodes it. */
+static void make_picture(xn_request *r) {
+    static const unsigned char png[] = {
+        0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48,
+        0x44, 0x52, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x01, 0x08, 0x00, 0x00, 0x00,
+        0x00, 0x3a, 0x7e, 0x9b, 0x55, 0x00, 0x00, 0x00, 0x0a, 0x49, 0x44, 0x41, 0x54, 0x78,
+        0x9c, 0x63, 0xf8, 0x0f, 0x00, 0x01, 0x01, 0x01, 0x00, 0xb1, 0x38, 0xf6, 0x14, 0x00,
+        0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82};
+    draw_input(r, 1);
+    r->input[0] = 1;
+    r->in_a_hurry = false;
+    memcpy(r->body, png, sizeof png);
+    r->bytes = sizeof png;
+    end_body(r);
+}
+
 static void begin_change(xn_request *r, float value) {
     r->value = value;
     r->change = world_begin_version(r->name, value);
@@ -217,7 +233,7 @@ static bool read_output(const xn_request *r, float output[INPUTS]) {
     char decoded[DECODED_BYTES];
     const char *answer = r->answer, *at;
     size_t length = r->answer_length;
-    if (r->act->form != JSON) {
+    if (r->act->form != JSON && r->act->form != PICTURE) {
         law(length >= r->elements * sizeof *output, "an output has its length");
         memcpy(output, answer + length - r->elements * sizeof *output,
                r->elements * sizeof *output);
@@ -282,6 +298,7 @@ const act acts[ACTS] = {
     {"infer JSON", "POST", MODEL "/infer", NAMES, MODELS + 1, JSON, make_infer, check_output},
     {"infer OIP", "POST", MODEL "/infer", NAMES, MODELS + 1, OIP, make_infer, check_output},
     {"infer raw", "POST", MODEL "/infer", NAMES, MODELS + 1, RAW, make_infer, check_output},
+    {"picture", "POST", MODEL "/infer", NAMES, MODELS + 1, PICTURE, make_picture, check_output},
     {"weights JSON", "POST", MODEL "/infer", 0, NAMES, JSON, make_infer, check_output},
     {"weights OIP", "POST", MODEL "/infer", 0, NAMES, OIP, make_infer, check_output},
     {"put JSON", "PUT", "/weights/*", 0, NAMES, JSON, make_put, check_put},
@@ -305,7 +322,8 @@ const act acts[ACTS] = {
 };
 
 bool act_infers(const act *of) {
-    return of->make == make_conv || of->make == make_infer || of->make == make_wrong;
+    return of->make == make_conv || of->make == make_infer || of->make == make_picture ||
+           of->make == make_wrong;
 }
 
 bool act_changes(const act *of) {

@@ -222,6 +222,7 @@ static void draw(uint64_t seed) {
                            .max_models = 4,
                            .max_models_bytes = pick(20000, 1 << 20, 1 << 20),
                            .max_body_bytes = 1 << 20,
+                           .max_picture_pixels = 64,
                            .max_elements = 1 << 20,
                            .max_output_bytes = 1 << 20,
                            .max_operations = 1 << 20,

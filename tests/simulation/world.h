@@ -113,7 +113,7 @@ struct xn_request {
     unsigned char passed[OTHERS]; /* batches of other assets while it was its asset's oldest */
 };
 
-typedef enum { JSON, OIP, SAFETENSORS, RAW, FORMS } form;
+typedef enum { JSON, OIP, SAFETENSORS, RAW, PICTURE, FORMS } form;
 
 /* A row of the table of requests. */
 struct act {
@@ -123,7 +123,7 @@ struct act {
     void (*make)(xn_request *r);
     void (*check)(const xn_request *r); /* an answer of 200, 201 or 204; NULL: any will do */
 };
-enum { ACTS = 30, REMOVALS = 4 }; /* the last ones remove, or are wrong */
+enum { ACTS = 31, REMOVALS = 4 }; /* the last ones remove, or are wrong */
 extern const act acts[ACTS];
 bool act_infers(const act *of);
 bool act_changes(const act *of);
