@@ -608,7 +608,7 @@ FUZZ_FLAGS_fuzz = CC=$(FUZZ_CC) SANITIZE="-fsanitize=fuzzer-no-link,address,unde
 FUZZ_FLAGS_replay = SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
 FUZZ_OBJ := $(call obj,$(filter-out %_test.c,$(wildcard tests/fuzz/*.c)) $(PROTO_SRC) \
             $(addprefix compute/core/,mem.c status.c tensor.c conv.c lower/graph.c lower/op_table.c) \
-            $(filter $(addprefix %/,config.c config_settings.c version_policy.c file.c auth.c secrets.c log.c log_line.c),$(SERVER_SRC)))
+            $(filter $(addprefix %/,config.c config_settings.c version_policy.c otlp_target.c file.c auth.c secrets.c log.c log_line.c),$(SERVER_SRC)))
 FUZZ_LIBS = $(call once,FUZZ_LIBS,$(shell $(PKG_CONFIG) --libs jansson gnutls libjpeg libpng))
 
 fuzz: ## every parser fuzzed for FUZZ_SECONDS (10) each, under ASan and UBSan; FUZZ_TARGETS: some of them

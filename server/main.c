@@ -11,6 +11,7 @@
 #include "log.h"
 #include "service.h"
 #include "signals.h"
+#include "spans.h"
 #include "tls.h"
 #include "xn_cpus.h"
 
@@ -39,6 +40,7 @@ typedef struct {
     bool scanned;         /* once at least; the scan's own */
     xn_error start_error; /* of the first scan, before start_failed is set */
     atomic_bool start_failed;
+    int64_t grace_end_ns; /* set by the drain */
     char tls_priorities[XN_TLS_PRIORITIES_MAX];
 } daemon_state;
 
@@ -151,6 +153,8 @@ static xn_status start_http(daemon_state *d, xn_error *error) {
                                      .any_host = d->service.auth != NULL,
                                      .allowed_hosts = c->allowed_hosts,
                                      .allowed_origins = c->allowed_origins,
+                                     .traces = d->service.spans != NULL,
+                                     .trace_ids = d->service.trace_ids,
                                      .metrics = xn_engine_metrics(d->service.engine),
                                      .admission = xn_engine_admission(d->service.engine)};
     xn_service_handler(&d->service, &handler);
@@ -259,6 +263,8 @@ static xn_status start(daemon_state *d, xn_error *error) {
     if ((status = open_weights_dir(d, error)))
         return status;
     if ((status = open_models(d, error)))
+        return status;
+    if ((status = xn_service_open_spans(&d->service, error)))
         return status;
     return start_http(d, error);
 }
@@ -381,18 +387,22 @@ static int attend(daemon_state *d, int64_t ns) {
     return xn_signal_ends(signal) ? signal : 0;
 }
 
+static void attend_or_leave(daemon_state *d) {
+    if (!attend(d, 0))
+        return;
+    xn_log(XN_LOG_WARN, NULL, "second signal: leaving at once");
+    _exit(EXIT_SECOND_SIGNAL);
+}
+
 /* What was accepted is finished, or the grace time passes, or a second signal comes. */
 static int drain(daemon_state *d) {
-    int64_t deadline = xn_now_ns() + d->config.grace_ms * XN_NS_PER_MS;
+    d->grace_end_ns = xn_now_ns() + d->config.grace_ms * XN_NS_PER_MS;
     xn_http_drain(d->http); /* first: what the engine's drain sets free is answered with it */
     xn_models_stop(d->service.models);
     xn_engine_drain(d->service.engine);
     while (!xn_engine_wait_idle(d->service.engine, xn_now_ns() + 20 * XN_NS_PER_MS)) {
-        if (attend(d, 0)) {
-            xn_log(XN_LOG_WARN, NULL, "second signal: leaving at once");
-            _exit(EXIT_SECOND_SIGNAL);
-        }
-        if (xn_now_ns() > deadline) {
+        attend_or_leave(d);
+        if (xn_now_ns() > d->grace_end_ns) {
             xn_log(XN_LOG_ERROR, NULL,
                    "the grace time of %lld ms is over and %lld requests are not finished",
                    (long long)d->config.grace_ms,
@@ -428,6 +438,18 @@ static int serve(daemon_state *d) {
     return atomic_load(&device_lost) ? EXIT_DEVICE_LOST : result;
 }
 
+/* Those of the last requests too; a collector that is away has the rest of the grace time. */
+static void end_spans(daemon_state *d) {
+    xn_exporter *spans = d->service.spans;
+    if (!spans)
+        return;
+    xn_exporter_stop(spans, d->grace_end_ns);
+    while (!xn_exporter_ended(spans, xn_now_ns() + 20 * XN_NS_PER_MS) &&
+           xn_now_ns() < d->grace_end_ns + XN_EXPORTER_END_NS)
+        attend_or_leave(d);
+    xn_exporter_free(spans);
+}
+
 /* Nothing is admitted any more. The threads that hand requests back end before the server: such a
  * call may return after its request was answered and is gone, and still needs the server then. */
 static void cleanup(daemon_state *d) {
@@ -438,6 +460,7 @@ static void cleanup(daemon_state *d) {
     xn_thread_pool_stop(d->service.background_pool);
     if (d->http)
         xn_http_stop(d->http, xn_now_ns() + 2 * XN_NS_PER_S);
+    end_spans(d);
     xn_shared_memory_free(d->service.shared);
     xn_thread_pool_free(d->service.model_pool);
     xn_thread_pool_free(d->service.background_pool);

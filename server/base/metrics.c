@@ -70,6 +70,9 @@ static const struct {
       {"xnord_response_cache_insertions_total", "Answers taken in."},
       {"xnord_response_cache_evictions_total",
        "Answers given up for others or for lack of memory."},
+      {"xnord_spans_sent_total", "Spans that the collector of --otlp-endpoint has taken."},
+      {"xnord_spans_dropped_total",
+       "Spans not sent: the collector was slow, away or refused them."},
       {"xnord_received_body_bytes_total", "Bytes of request bodies."},
       {"xnord_sent_body_bytes_total", "Bytes of response bodies."},
 };

@@ -94,6 +94,8 @@ typedef enum {
     XN_COUNTER_RESPONSE_CACHE_BYPASSED,   /* xnord_response_cache_bypassed_total */
     XN_COUNTER_RESPONSE_CACHE_INSERTIONS, /* xnord_response_cache_insertions_total */
     XN_COUNTER_RESPONSE_CACHE_EVICTIONS,  /* xnord_response_cache_evictions_total */
+    XN_COUNTER_SPANS_SENT,                /* xnord_spans_sent_total */
+    XN_COUNTER_SPANS_DROPPED,             /* xnord_spans_dropped_total */
     XN_COUNTER_RECEIVED_BYTES,
     XN_COUNTER_SENT_BYTES, /* xnord_{received,sent}_body_bytes_total */
     XN_COUNTER_COUNT

@@ -9,6 +9,7 @@
 
 #include "config_settings.h"
 #include "file.h"
+#include "otlp_target.h"
 #include "version_policy.h"
 #include "xn_mem.h"
 #include "xn_proto.h"
@@ -600,6 +601,24 @@ static xn_status check_version_policy(const loader *l, xn_error *error) {
     return xn_fail(error, XN_ERR_MALFORMED, "version-policy", "%s: %.300s", label, why.message);
 }
 
+static xn_status check_otlp(const loader *l, xn_error *error) {
+    xn_otlp_target target;
+    uint64_t ids;
+    char label[LABEL_MAX], shown[LABEL_MAX];
+    const char *value = l->config.otlp_endpoint;
+    xn_error why = {.status = XN_OK};
+    if (value[0])
+        xn_otlp_target_parse(value, &target, &why);
+    if (!why.status)
+        xn_otlp_sample_parse(value = l->config.otlp_sample, &ids, &why);
+    if (!why.status)
+        return XN_OK;
+    label_by_name(l, why.field, label);
+    show(value, strlen(value), shown);
+    return xn_fail(error, XN_ERR_MALFORMED, why.field, "%s is \"%s\": %s", label, shown,
+                   why.message);
+}
+
 /* A host is a name without a port. */
 static bool is_host(const char *at, size_t length) {
     return length && !memchr(at, '/', length) && !memchr(at, ':', length);
@@ -640,8 +659,9 @@ static xn_status check_pages(const loader *l, xn_error *error) {
 
 static xn_status check_together(const loader *l, xn_error *error) {
     static xn_status (*const checks[])(const loader *, xn_error *) = {
-        check_listen,  check_tls,    check_timeouts,       check_image_bytes,
-        check_devices, check_models, check_version_policy, check_pages};
+        check_listen,         check_tls,     check_timeouts,
+        check_image_bytes,    check_devices, check_models,
+        check_version_policy, check_otlp,    check_pages};
     xn_status status = XN_OK;
     for (size_t i = 0; status == XN_OK && i < sizeof checks / sizeof checks[0]; i++)
         status = checks[i](l, error);

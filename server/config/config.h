@@ -90,6 +90,9 @@ typedef struct xn_config {
     xn_log_level log_level;      /* --log-level debug|info|warn|error */
     xn_access_format access_log; /* --access-log off|text|json   one line a request */
     char log_file[256];          /* --log-file   "" = stderr; SIGHUP opens it anew */
+    /* traces */
+    char otlp_endpoint[256]; /* --otlp-endpoint URL   "" = no spans are sent */
+    char otlp_sample[16];    /* --otlp-sample 1       of requests that no trace comes with */
 } xn_config;
 
 /* What the command line asks for besides settings. */

@@ -191,6 +191,14 @@ const xn_setting xn_settings[] = {
     ENUM("access-log", access_log, "off|text|json", XN_ACCESS_OFF,
          "A line for each request, when it is over, to where the log goes."),
 #undef GROUP
+#define GROUP "Traces"
+    TEXT("otlp-endpoint", otlp_endpoint, "URL", "",
+         "OpenTelemetry collector that spans are sent to as OTLP/HTTP JSON, such as "
+         "http://127.0.0.1:4318; /v1/traces is its path where URL has none."),
+    TEXT("otlp-sample", otlp_sample, "RATIO", "1",
+         "Which part of requests without a traceparent is traced, from 0 to 1; one that has it "
+         "is traced as its flag says."),
+#undef GROUP
 };
 /* clang-format on */
 

@@ -8,12 +8,13 @@
 
 #include <string.h>
 
-/* Behind the path, which may be cut: numbers, and an id of 128 bytes, each escaped to six. */
+/* Behind the path, which may be cut: numbers, an id of 128 bytes, each escaped to six, a trace. */
 #define TAIL_BYTES 1024
 
 static void put_text_line(xn_line *l, const xn_request *request, int status, bool delivered,
                           const char *client, double ms) {
     const char *path = xn_request_path(request), *id = xn_request_id(request);
+    const char *trace = xn_request_trace(request)->trace_id;
     xn_line_time(l);
     xn_line_print(l, " access %s \"", client);
     xn_line_escaped(l, xn_request_method(request), strnlen(xn_request_method(request), 64), false,
@@ -24,12 +25,15 @@ static void put_text_line(xn_line *l, const xn_request *request, int status, boo
     xn_line_print(l, "%s\" %d in=%zu out=%zu ms=%.3f id=", cut ? "..." : "", status,
                   xn_request_bytes_in(request), xn_request_bytes_out(request), ms);
     xn_line_escaped(l, id, strlen(id), false, " =\"");
+    if (trace[0])
+        xn_line_print(l, " trace=%s", trace);
     xn_line_text(l, status && !delivered ? " cut\n" : "\n");
 }
 
 static void put_json_line(xn_line *l, const xn_request *request, int status, bool delivered,
                           const char *client, double ms) {
     const char *path = xn_request_path(request), *id = xn_request_id(request);
+    const char *trace = xn_request_trace(request)->trace_id;
     xn_line_text(l, "{\"time\": \"");
     xn_line_time(l);
     xn_line_print(l, "\", \"level\": \"access\", \"client\": \"%s\", \"method\": \"", client);
@@ -44,6 +48,8 @@ static void put_json_line(xn_line *l, const xn_request *request, int status, boo
                   cut ? "..." : "", status, xn_request_bytes_in(request),
                   xn_request_bytes_out(request), ms, status && delivered ? "true" : "false");
     xn_line_escaped(l, id, strlen(id), true, "\"");
+    if (trace[0])
+        xn_line_print(l, "\", \"trace_id\": \"%s", trace);
     xn_line_text(l, "\"}\n");
 }
 

@@ -5,6 +5,8 @@
  *    "path": "/conv", "status": 200, "bytes_in": 658, "bytes_out": 656, "ms": 3.212,
  *    "delivered": true, "id": "a"}
  *
+ * behind the id, of a request that belongs to a trace: trace=..., "trace_id": "...".
+ *
  * status 0: the connection was closed without an answer. Bytes are those of bodies: what was read
  * of the request's, the length of the answer's. "cut" at the end of a line, or "delivered": false:
  * the client did not take all of the answer. ms: from the request line to the last byte handed to

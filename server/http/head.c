@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 static enum MHD_Result visit_field(void *context, enum MHD_ValueKind kind, const char *key,
                                    size_t key_size, const char *value, size_t value_size) {
@@ -101,7 +102,8 @@ static void answer_preflight(xn_request *request) {
     xn_request_add_header(request, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE");
     xn_request_add_header(request, "Access-Control-Allow-Headers",
                           "Accept, Authorization, Content-Encoding, Content-Type, If-None-Match, "
-                          "Inference-Header-Content-Length, X-Request-Id");
+                          "Inference-Header-Content-Length, X-Request-Id, traceparent, "
+                          "tracestate");
     xn_request_add_header(request, "Access-Control-Max-Age", "600");
     xn_request_respond_empty(request, 204);
 }
@@ -141,6 +143,32 @@ static void check_page(xn_request *request) {
                        message);
 }
 
+static enum MHD_Result count_field(void *context, enum MHD_ValueKind kind, const char *key,
+                                   const char *value) {
+    (void)kind, (void)value;
+    *(int *)context += !strcasecmp(key, "traceparent");
+    return MHD_YES;
+}
+
+/* The trace's id becomes the request's; others stand over it. */
+static void read_trace(xn_request *request) {
+    const xn_http *http = request->http;
+    const char *parent = xn_request_header(request, "traceparent");
+    char text[XN_TRACEPARENT_BYTES];
+    int count = 0;
+    if (parent)
+        MHD_get_connection_values(request->connection, MHD_HEADER_KIND, count_field, &count);
+    if (count == 1) /* of several none counts */
+        xn_trace_parse(parent, &request->trace);
+    if (http->traces)
+        xn_trace_begin(&request->trace, http->trace_ids);
+    if (!request->trace.trace_id[0])
+        return;
+    xn_request_set_id(request, request->trace.trace_id);
+    xn_trace_format(&request->trace, text);
+    xn_request_add_header(request, "traceparent", text);
+}
+
 static void check_id(xn_request *request) {
     const char *id = xn_request_header(request, "X-Request-Id");
     if (!id)
@@ -160,6 +188,7 @@ void xn_head_read(xn_request *request, const char *url, const char *method, cons
     request->method = method;
     request->path = path_of(request, url);
     check_framing(request, version);
+    read_trace(request);
     check_id(request);
     check_page(request);
 }

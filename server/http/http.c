@@ -374,6 +374,8 @@ xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *h
     http->admission = options->admission;
     http->listener = -1;
     http->any_host = options->any_host;
+    http->traces = options->traces;
+    http->trace_ids = options->trace_ids;
     http->allowed_hosts = options->allowed_hosts;
     http->allowed_origins = options->allowed_origins;
     gethostname(http->machine, sizeof http->machine - 1);

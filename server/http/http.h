@@ -8,6 +8,7 @@
 #define XN_HTTP_H
 
 #include "admission.h"
+#include "trace_context.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,6 +34,8 @@ typedef struct xn_http_options {
     /* Names that Host may have, and origins of web pages that may do what our own may (origin.h).
      * They outlive the server. */
     const char *allowed_hosts, *allowed_origins;
+    bool traces;        /* spans are sent: traces may begin here */
+    uint64_t trace_ids; /* as xn_trace_begin takes them */
     xn_metrics *metrics;
     xn_admission *admission; /* counts connections */
 } xn_http_options;
@@ -97,9 +100,13 @@ bool xn_request_has_body(const xn_request *request);
 size_t xn_request_length(const xn_request *request);
 int64_t xn_request_started_ns(const xn_request *request);  /* the request line came */
 int64_t xn_request_received_ns(const xn_request *request); /* the body was complete */
-/* The identifier answers and logs carry: X-Request-Id if valid, else a made one. */
+/* The identifier answers and logs carry: X-Request-Id if valid, else its trace's, else a made one.
+ */
 const char *xn_request_id(const xn_request *request);
 void xn_request_set_id(xn_request *request, const char *id); /* unless the header gave one */
+
+/* Whose trace it belongs to; without one until its headers are in. */
+const xn_trace *xn_request_trace(const xn_request *request);
 
 void xn_request_set_user(xn_request *request, void *user);
 void *xn_request_user(const xn_request *request);

@@ -33,7 +33,8 @@ struct xn_http {
     int listener, port;
     xn_acceptor *acceptor;
     xn_limiter *limiter; /* of requests with a body that is not thrown away */
-    bool any_host;
+    bool any_host, traces;
+    uint64_t trace_ids;
     const char *allowed_hosts, *allowed_origins;
     char machine[256]; /* its host name */
     atomic_bool draining, stopping;
@@ -72,6 +73,7 @@ struct xn_request {
     unsigned char *body; /* the handler's; NULL: discard */
     size_t allowed;      /* of the body, before the handler is asked for more */
     char id[XN_PROTO_MAX_ID + 1];
+    xn_trace trace;
     /* what the handler took: of the room behind the request, and beyond it */
     size_t room_used;
     struct xn_request_block *blocks;

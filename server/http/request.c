@@ -124,6 +124,9 @@ void xn_request_set_id(xn_request *request, const char *id) {
     memcpy(request->id, id, length);
     request->id[length] = '\0';
 }
+const xn_trace *xn_request_trace(const xn_request *request) {
+    return &request->trace;
+}
 void xn_request_set_user(xn_request *request, void *user) {
     request->user = user;
 }

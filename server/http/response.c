@@ -77,7 +77,7 @@ static bool add_cors(const xn_request *request, struct MHD_Response *response) {
               MHD_add_response_header(response, "Access-Control-Expose-Headers",
                                       "Cache-Status, ETag, Inference-Header-Content-Length, "
                                       "Output-Datatype, Output-Shape, Retry-After, Server-Timing, "
-                                      "X-Request-Id") == MHD_YES;
+                                      "X-Request-Id, traceparent") == MHD_YES;
     return ok;
 }
 

@@ -10,6 +10,7 @@
 #include "config.h"
 #include "document.h"
 #include "engine.h"
+#include "exporter.h"
 #include "http.h"
 #include "models.h"
 #include "shared_memory.h"
@@ -27,6 +28,8 @@ typedef struct xn_service {
     xn_models *models;               /* NULL: there are none */
     xn_thread_pool *model_pool;      /* loading and unloading: waits for files and devices */
     xn_shared_memory *shared; /* regions that clients registered; NULL: that is not allowed */
+    xn_exporter *spans;       /* NULL: none are sent */
+    uint64_t trace_ids;       /* of --otlp-sample, as xn_trace_begin takes them */
 } xn_service;
 
 typedef struct xn_context xn_context;
@@ -59,6 +62,7 @@ struct xn_context {
     size_t most; /* bytes of the body, decoded too */
     xn_body body;
     xn_ticket ticket; /* admitted, and what it holds */
+    xn_span *span;    /* in finished: what is told of it; or NULL */
     bool in_use;      /* by a device, after the answer too: its resource frees all */
     union {
         struct xn_inference *work;

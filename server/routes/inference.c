@@ -403,12 +403,13 @@ static xn_status outcome(const xn_inference *work, int64_t now_ns, xn_error *err
 void xn_inference_answer(xn_context *ctx) {
     xn_inference *work = ctx->of.work;
     xn_engine_cache_insert(ctx->service->engine, &work->job);
-    int64_t encode_started_ns = xn_now_ns();
     xn_error error;
-    if (outcome(work, encode_started_ns, &error))
+    work->encode_started_ns = xn_now_ns();
+    if (outcome(work, work->encode_started_ns, &error))
         xn_context_fail(ctx, &error);
     else
-        work->kind->answer(work, encode_started_ns);
+        work->kind->answer(work, work->encode_started_ns);
+    work->answered_ns = xn_now_ns();
 }
 
 void xn_inference_gone(xn_context *ctx) {
@@ -417,10 +418,32 @@ void xn_inference_gone(xn_context *ctx) {
     xn_engine_cancel(ctx->service->engine, &work->job, XN_ERR_CANCELLED);
 }
 
+/* Decoding in the background has waited for its thread before, which is not told. */
+static void tell_stages(const xn_inference *work, xn_span *span) {
+    const xn_job *job = &work->job;
+    const int64_t started_ns = xn_request_started_ns(work->ctx->request);
+    const int64_t received_ns = xn_request_received_ns(work->ctx->request);
+    const int64_t uploaded_ns = job->started_ns + job->times.upload_ns;
+    const int64_t computed_ns = uploaded_ns + job->times.compute_ns;
+    xn_span_add_stage(span, "receive", started_ns, received_ns - started_ns);
+    xn_span_add_stage(span, "decode", received_ns, work->decode_ns);
+    xn_span_add_stage(span, "queue", job->submitted_ns, job->started_ns - job->submitted_ns);
+    xn_span_add_stage(span, "upload", job->started_ns, job->times.upload_ns);
+    xn_span_add_stage(span, "compute", uploaded_ns, job->times.compute_ns);
+    xn_span_add_stage(span, "download", computed_ns, job->times.download_ns);
+    xn_span_add_stage(span, "encode", work->encode_started_ns,
+                      work->answered_ns - work->encode_started_ns);
+    snprintf(span->device, sizeof span->device, "%s", xn_inference_backend(work));
+    span->batch_requests = job->batch_requests;
+    span->batch_images = job->batch_images;
+}
+
 void xn_inference_finished(xn_context *ctx) {
     xn_inference *work = ctx->of.work;
     if (!work)
         return;
+    if (ctx->span && !work->job.in_use)
+        tell_stages(work, ctx->span);
     /* Here and not in answer: the library may find the socket shut before it would ask for one. */
     if (work->job.status == XN_ERR_CANCELLED)
         xn_metrics_rejected(xn_engine_metrics(ctx->service->engine), XN_REJECT_CLIENT_GONE);

@@ -41,7 +41,7 @@ struct xn_inference {
     size_t input_bytes;
     unsigned char *output; /* owner, headroom, tensor; NULL once the response owns it */
     size_t output_bytes;
-    int64_t decode_ns;
+    int64_t decode_ns, encode_started_ns, answered_ns;
 };
 
 /* For `complete` of a resource: `bytes` of which the first are an xn_inference, zeroed, and on

@@ -97,6 +97,18 @@ bool xn_route_find(const char *path, xn_route_match *out) {
     return false;
 }
 
+void xn_route_text(const xn_route_match *match, char *text, size_t size) {
+    size_t n = 0, parameters = 0;
+    for (const char *at = match->route->pattern; *at && n + 1 < size; at++) {
+        if (*at == '[' && !match->parameters[parameters].text)
+            at = strchr(at, ']');
+        parameters += *at == '{';
+        if (*at != '[' && *at != ']')
+            text[n++] = *at;
+    }
+    text[n] = '\0';
+}
+
 const xn_resource *xn_route_resource(const xn_route *route, const char *method) {
     if (!strcmp(method, "GET") || !strcmp(method, "HEAD"))
         return route->get;

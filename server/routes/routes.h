@@ -25,6 +25,8 @@ typedef struct xn_route_match {
 
 /* False: there is nothing at that path. */
 bool xn_route_find(const char *path, xn_route_match *out);
+/* The pattern with what of it the path has: "/v2/models/{model}/infer". */
+void xn_route_text(const xn_route_match *match, char *text, size_t size);
 /* NULL: the route does not take that method. */
 const xn_resource *xn_route_resource(const xn_route *route, const char *method);
 /* The methods that it takes, as Allow has them: "GET, HEAD, OPTIONS". */

@@ -15,6 +15,8 @@ struct block {
 
 /* ---- what a request says ---- */
 
+static const xn_trace no_trace;
+
 #define SAYS(type, what, value)                                                                    \
     type xn_request_##what(const xn_request *r) {                                                  \
         (void)r;                                                                                   \
@@ -31,6 +33,7 @@ SAYS(bool, has_body, r->length > 0)
 SAYS(size_t, length, r->length)
 SAYS(int64_t, started_ns, r->started_ns)
 SAYS(int64_t, received_ns, r->received_ns)
+SAYS(const xn_trace *, trace, &no_trace)
 SAYS(void *, user, r->user)
 SAYS(xn_client *, address_client, r->by->address)
 SAYS(void **, connection_data, &r->by->data)

@@ -382,6 +382,10 @@ static const struct {
     {"--model a=" LONG_TEXT, "", NULL, "--model has|273 characters|1 to 255"},
     {"", "", "model = a=/m\nmodel = a=/n", ":2: model has two folders for the name \"a\""},
     {"--max-models-bytes 1T", "", NULL, "--max-models-bytes|0..65536G"},
+    {"--otlp-endpoint https://a:4318", "", NULL, "--otlp-endpoint is \"https://a:4318\"|https"},
+    {"", "XNORD_OTLP_ENDPOINT=a:4318", NULL,
+     "XNORD_OTLP_ENDPOINT is|scheme is not http|http://HOST"},
+    {"--otlp-sample 1.5", "", NULL, "--otlp-sample is \"1.5\"|from 0 to 1"},
 };
 
 START_TEST(refused_with_source_value_and_limit) {

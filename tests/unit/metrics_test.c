@@ -272,13 +272,19 @@ START_TEST(reasons_gauges_and_counters) {
                                          "xnord_response_cache_entries",
                                          "xnord_response_cache_bytes",
                                          "xnord_ready"};
-    static const char *const counters[] = {
-        "xnord_weights_cache_hits_total",       "xnord_weights_cache_misses_total",
-        "xnord_weights_dir_loads_total",        "xnord_weights_dir_errors_total",
-        "xnord_response_cache_hits_total",      "xnord_response_cache_misses_total",
-        "xnord_response_cache_bypassed_total",  "xnord_response_cache_insertions_total",
-        "xnord_response_cache_evictions_total", "xnord_received_body_bytes_total",
-        "xnord_sent_body_bytes_total"};
+    static const char *const counters[] = {"xnord_weights_cache_hits_total",
+                                           "xnord_weights_cache_misses_total",
+                                           "xnord_weights_dir_loads_total",
+                                           "xnord_weights_dir_errors_total",
+                                           "xnord_response_cache_hits_total",
+                                           "xnord_response_cache_misses_total",
+                                           "xnord_response_cache_bypassed_total",
+                                           "xnord_response_cache_insertions_total",
+                                           "xnord_response_cache_evictions_total",
+                                           "xnord_spans_sent_total",
+                                           "xnord_spans_dropped_total",
+                                           "xnord_received_body_bytes_total",
+                                           "xnord_sent_body_bytes_total"};
     xn_metrics *metrics = make();
     char series[100];
     for (int i = 0; i < XN_REJECT_COUNT; i++)

@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "log.h"
 #include "routes.h"
+#include "spans.h"
 #include "xn_mem.h"
 #include "xn_oip.h"
 
@@ -180,6 +181,26 @@ static void on_gone(void *context, xn_request *request) {
         ctx->resource->gone(ctx);
 }
 
+/* Last use of it. */
+static void end(xn_context *ctx) {
+    const bool in_use = ctx->in_use;
+    if (ctx->resource && ctx->resource->finished)
+        ctx->resource->finished(ctx);
+    if (!in_use)
+        xn_context_release(ctx);
+}
+
+static void end_with_span(const xn_service *service, const xn_request *request, int status) {
+    xn_context *ctx = xn_request_user(request);
+    xn_span span;
+    xn_request_span(service, request, status, &span);
+    if (ctx) {
+        ctx->span = &span;
+        end(ctx);
+    }
+    xn_exporter_add(service->spans, &span);
+}
+
 static void on_finished(void *context, xn_request *request, int status, bool delivered) {
     xn_service *service = context;
     xn_context *ctx = xn_request_user(request);
@@ -190,13 +211,10 @@ static void on_finished(void *context, xn_request *request, int status, bool del
         xn_access_log(service->config->access_log, request, status, delivered);
     xn_log(XN_LOG_DEBUG, xn_request_id(request), "answered %d%s", status,
            delivered ? "" : ", not delivered");
-    if (!ctx)
-        return;
-    const bool in_use = ctx->in_use;
-    if (ctx->resource && ctx->resource->finished)
-        ctx->resource->finished(ctx);
-    if (!in_use)
-        xn_context_release(ctx);
+    if (service->spans && xn_request_trace(request)->span_id[0])
+        end_with_span(service, request, status);
+    else if (ctx)
+        end(ctx);
 }
 
 static size_t write_error(void *context, const xn_request *request, const char *code,

@@ -261,7 +261,8 @@ static void play_row(play *p) {
         exchange(p);
 }
 
-static const char *const files[] = {"conv", "limits", "weights", "models", "infer", "auth", "meta"};
+static const char *const files[] = {"conv",  "limits", "weights", "models",
+                                    "infer", "auth",   "meta",    "trace"};
 
 START_TEST(exchanges) {
     char path[64];
