@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The Open Inference Protocol's clients against a running daemon: tritonclient, sync and asyncio,
-# its perf_analyzer, and KServe's client: tests/clients/run.sh BUILD [TEST ...]. Makes
+# its perf_analyzer, KServe's client, and OpenTelemetry's: tests/clients/run.sh BUILD [TEST ...]. Makes
 # BUILD/clients-venv on first use (PyPI, pinned). CLIENTS_SECONDS bounds the run (400). The last line
 # is "N passed, M failed".
 set -euo pipefail
