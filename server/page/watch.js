@@ -2,6 +2,7 @@
 
 const KEPT = 120, PERIOD_MS = 1000;
 const LATENCY_WINDOW = 10, BATCH_WINDOW = 60; // samples
+const MOST_LINES = 4;
 
 const samples = []; // {time, values}, oldest first: values by the series' text
 const plots = new Map();
@@ -25,7 +26,8 @@ function* family(values, name) {
             yield [series.slice(name.length), value];
 }
 
-const labelOf = (labels, name) => labels.match(new RegExp(`[{,]${name}="([^"]*)"`))?.[1];
+const labelOf = (labels, name) =>
+    labels.match(new RegExp(`[{,]${name}="((?:[^"\\\\]|\\\\.)*)"`))?.[1].replace(/\\(.)/g, "$1");
 
 // What a counter rose by between two samples; from 0 where the daemon was started anew.
 function rise(now, before, series) {
@@ -35,13 +37,26 @@ function rise(now, before, series) {
 
 const seconds = (now, before) => (now.time - before.time) / 1000;
 
-function answered(now, before, wanted) {
-    let count = 0;
-    for (const [labels] of family(now.values, "xnord_requests_total"))
-        if (/route="(conv|infer)"/.test(labels) && wanted(labelOf(labels, "code")))
-            count += rise(now, before, `xnord_requests_total${labels}`);
-    return count / seconds(now, before);
+// Lines of a counter a second, one for each name that nameOf(labels) gives: the MOST_LINES that rose
+// most since the oldest sample, the rest as one.
+function ratesBy(counter, nameOf) {
+    const [first, last] = [samples[0], samples.at(-1)], series = new Map();
+    for (const [labels] of family(last.values, counter)) {
+        const name = nameOf(labels);
+        if (name && rise(last, first, counter + labels))
+            series.set(name, [...series.get(name) ?? [], counter + labels]);
+    }
+    const risen = (now, before, list) => list.reduce((sum, one) => sum + rise(now, before, one), 0);
+    const lines = [...series].sort((a, b) => risen(last, first, b[1]) - risen(last, first, a[1]));
+    const rest = lines.splice(MOST_LINES).flatMap(line => line[1]);
+    lines.sort(); // a name keeps its colour
+    return [...lines, ...rest.length ? [["others", rest]] : []].map(([name, list]) =>
+        [name, (now, before) => risen(now, before, list) / seconds(now, before)]);
 }
+
+const modelOf = labels => `${labelOf(labels, "model")} ${labelOf(labels, "version")}`;
+const refusedOf = labels => "23".includes(labelOf(labels, "code")[0]) ? ""
+    : `${labelOf(labels, "code")} ${labelOf(labels, "route")}`;
 
 // [[upper bound, count in the bucket]] of what a histogram counted between two samples.
 function buckets(now, before, name, label) {
@@ -82,9 +97,14 @@ const mebibytes = name => now => (now.values.get(name) ?? 0) / 2 ** 20;
 
 // Of each line what it is at a sample, given the one before it and the one a window ago.
 const LINE_PLOTS = [
-    { title: "Requests", show: perSecond, lines: () => [
-        ["answered", (now, before) => answered(now, before, code => code[0] === "2")],
-        ["refused", (now, before) => answered(now, before, code => code[0] !== "2")]] },
+    { title: "Requests by route", show: perSecond,
+        lines: () => ratesBy("xnord_requests_total", labels => labelOf(labels, "route")) },
+    { title: "Refused by code and route", show: perSecond,
+        lines: () => ratesBy("xnord_requests_total", refusedOf) },
+    { title: "Images by model and version", show: perSecond,
+        lines: () => ratesBy("xnord_model_images_total", modelOf) },
+    { title: "Computing by model and version", show: value => `${number(value, 2)} s/s`,
+        lines: () => ratesBy("xnord_model_compute_seconds_total", modelOf) },
     { title: "Latency in the daemon", show: microseconds, lines: () => [
         ["p50", (now, _, window) => latency(now, window, 0.5)],
         ["p90", (now, _, window) => latency(now, window, 0.9)],
@@ -92,8 +112,8 @@ const LINE_PLOTS = [
     { title: "Queue", show: count, lines: () => [
         ["waiting", gauge("xnord_queue_depth")],
         ["in flight", gauge("xnord_inflight_requests")]] },
-    { title: "Device use", show: value => `${number(value, 2)} busy`, lines: latest =>
-        [...family(latest.values, "xnord_device_busy_seconds_total")].map(([labels]) =>
+    { title: "Device use", show: value => `${number(value, 2)} busy`, lines: () =>
+        [...family(samples.at(-1).values, "xnord_device_busy_seconds_total")].map(([labels]) =>
             [labelOf(labels, "device"), (now, before) => rise(now, before,
                 `xnord_device_busy_seconds_total${labels}`) / seconds(now, before)]) },
     { title: "Memory", show: value => `${number(value)} MiB`, lines: () => [
@@ -103,10 +123,12 @@ const LINE_PLOTS = [
 const BATCHES = "Images a launch";
 
 function showLinePlot({ title, show, lines }) {
-    const drawn = lines(samples.at(-1)).map(([name, of]) => ({ name, show,
+    const drawn = lines().map(([name, of]) => ({ name, show,
         values: samples.slice(1).map((now, i) =>
             of(now, samples[i], samples[Math.max(i + 1 - LATENCY_WINDOW, 0)])) }));
-    drawLines(plots.get(title), title, drawn, KEPT);
+    const newest = samples.at(-1).time;
+    drawLines(plots.get(title), title, drawn,
+        samples.slice(1).map(({ time }) => 1 - (newest - time) / (KEPT * PERIOD_MS)));
 }
 
 function showBatches() {
@@ -132,7 +154,7 @@ function sayState(text) {
 async function takeSample() {
     const values = parseMetrics(await (await request("/metrics")).text());
     samples.push({ time: performance.now(), values });
-    samples.splice(0, samples.length - KEPT - 1);
+    samples.splice(0, samples.findIndex(({ time }) => time > samples.at(-1).time - KEPT * PERIOD_MS));
     sayState(paused ? "paused" : values.get("xnord_ready") ? "live" : "live, not ready");
     showSamples();
 }
@@ -150,7 +172,7 @@ async function tick() {
 
 function startWatch() {
     for (const { title } of [...LINE_PLOTS, { title: BATCHES }]) {
-        plots.set(title, plotFrame(title));
+        plots.set(title, plotFrame(title, title === BATCHES ? [] : ["2 min ago", "1 min ago", "now"]));
         byId("plots").append(plots.get(title).card);
     }
     byId("load").textContent = `build/bench-http load --port ${location.port || 80} --workloads 64k --rate 500`;
