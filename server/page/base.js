@@ -4,7 +4,7 @@
 
 const byId = id => document.getElementById(id);
 
-const SVG_TAGS = new Set(["svg", "path", "line", "rect", "text"]);
+const SVG_TAGS = new Set(["svg", "path", "rect"]);
 
 // An element with its attributes ("onclick": a listener) and its children, elements or text.
 function make(tag, attributes = {}, ...children) {
@@ -117,22 +117,27 @@ async function messageOf(response) {
     }
 }
 
-// The response to a request, once there is a key that will do.
-async function request(path, options = {}) {
+// The response to a request, whatever it says, once there is a key that will do.
+async function answerTo(path, options = {}) {
     for (;;) {
         const headers = new Headers(options.headers), sent = key;
         if (sent)
             headers.set("Authorization", `Bearer ${sent}`);
         const response = await fetch(path, { cache: "no-cache", ...options, headers });
-        if (response.ok)
-            return response;
         if (response.status !== 401)
-            throw new Error(await messageOf(response));
+            return response;
         if (key === sent && declined)
             throw new Error("This server answers nobody without a key.");
         if (key === sent)
             await askForKey(sent !== "");
     }
+}
+
+async function request(path, options) {
+    const response = await answerTo(path, options);
+    if (!response.ok)
+        throw new Error(await messageOf(response));
+    return response;
 }
 
 // For curl's command lines, which never show the key.

@@ -3,7 +3,7 @@
 
 const METHODS = ["get", "put", "post", "delete"];
 let api = null; // the whole document
-let byId, make; // the page's (base.js)
+let byId, make, answerTo, fill; // the page's
 
 function resolve(thing) {
     while (thing?.$ref)
@@ -112,6 +112,56 @@ function showResponses(responses) {
     })];
 }
 
+// ---- a request, as it is written here ----
+
+const MOST_SHOWN = 20000; // characters of an answer
+
+async function textOf(response) {
+    const bytes = await response.arrayBuffer(), type = response.headers.get("Content-Type") ?? "";
+    if (!/^(text|application\/(json|yaml))/.test(type))
+        return bytes.byteLength ? `${bytes.byteLength} bytes of ${type}` : "";
+    const text = new TextDecoder().decode(bytes);
+    return text.length > MOST_SHOWN ? `${text.slice(0, MOST_SHOWN)}\n… ${text.length - MOST_SHOWN} more characters` : text;
+}
+
+// To this server alone: what is no path of it is refused here, and by the page's policy.
+async function sendRequest(method, path, headers, body) {
+    if (path[0] !== "/" || new URL(path, location.origin).origin !== location.origin)
+        throw new Error(`${path} is no path of this server: it begins with one /.`);
+    if (/[{}]/.test(path.split("?")[0]))
+        throw new Error(`Put a name in place of ${path.match(/{[^}]*}?|}/)[0]}.`);
+    const lines = headers.split("\n").filter(line => line.trim()).map(line => line.match(/^([^:]*):(.*)$/) ?? [line]);
+    const bad = lines.find(line => line.length < 3);
+    if (bad)
+        throw new Error(`${bad[0]} is no header: Name: value.`);
+    const response = await answerTo(path, { method, headers: lines.map(([, name, value]) => [name.trim(), value.trim()]),
+        ...method !== "GET" && { body } });
+    return `${response.status} ${response.statusText}\n` +
+        `${[...response.headers].map(([name, value]) => `${name}: ${value}\n`).join("")}\n${await textOf(response)}`;
+}
+
+function senderOf(path, method, content = {}) {
+    const [type] = Object.keys(content), { example: one, examples } = content[type] ?? {};
+    const body = one ?? Object.values(examples ?? {})[0]?.value, withBody = method !== "get";
+    const target = make("input", { name: "path", value: fill(path), spellcheck: "false" });
+    const headers = make("textarea", { name: "headers", rows: 2, spellcheck: "false" }, type ? `Content-Type: ${type}` : "");
+    const text = make("textarea", { name: "body", rows: 5, spellcheck: "false" }, body === undefined ? "" : JSON.stringify(body));
+    const file = make("input", { name: "file", type: "file", onchange: () =>
+        headers.value = `Content-Type: ${file.files[0]?.type || "application/octet-stream"}` });
+    const answer = make("pre", { tabindex: 0, "aria-label": "The answer", "aria-live": "polite", hidden: true });
+    const send = async event => {
+        event.preventDefault();
+        answer.hidden = false;
+        answer.textContent = "…";
+        answer.textContent = await sendRequest(method.toUpperCase(), target.value, headers.value,
+            file.files[0] ?? text.value).catch(error => error.message);
+    };
+    return [make("h3", {}, "Try it"), make("form", { class: "sender", onsubmit: send },
+        make("label", {}, `${method.toUpperCase()}, path and query`, target), make("label", {}, "Headers, one a line", headers),
+        ...withBody ? [make("label", {}, "Body", text), make("label", {}, "or a file as the body ", file)] : [],
+        make("button", { class: "primary" }, "Send"), answer)];
+}
+
 // The page has ids of its own.
 const idOf = operationId => `api-${operationId}`;
 
@@ -123,7 +173,7 @@ function operationElement(path, method, shared, operation) {
     details.addEventListener("toggle", () => details.append(make("div", {},
         ...prose(operation.description), ...showParameters([...shared, ...operation.parameters ?? []]),
         ...body.content ? [make("h3", {}, "Body"), ...prose(body.description), ...showContent(body.content)] : [],
-        ...showResponses(operation.responses))), { once: true });
+        ...showResponses(operation.responses), ...senderOf(path, method, body.content))), { once: true });
     return details;
 }
 
@@ -148,7 +198,7 @@ function findRoutes(operations) {
 
 // Shows the document's text in the page that these are of.
 export function showDocs(text, page) {
-    ({ byId, make } = page);
+    ({ byId, make, answerTo, fill } = page);
     api = parseYaml(text);
     const operations = operationsOf();
     byId("docs-about").replaceChildren(...prose(api.info.description).flatMap(part => [...part.childNodes]));
