@@ -296,7 +296,7 @@ $(BUILD)/obj/tests/%.c.o: tests/%.c $(MADE_WITH)/tests
 
 # The files that the binary holds, as they are and as gzip has them. The page's script is one, of
 # these parts in this order. The page goes without indentation and comments.
-PAGE_SCRIPT := $(patsubst %,server/page/%.js,base picture figure try network plot watch start)
+PAGE_SCRIPT := $(patsubst %,server/page/%.js,base picture figure try race network plot watch start)
 FILES := $(addprefix $(BUILD)/files/,page.html page.css page.js docs.css docs.js icon.svg openapi.yaml)
 $(BUILD)/obj/server/routes/service/files.c.o: server/routes/service/files.c $(FILES) $(FILES:=.gz) $(MADE_WITH)/files
 	@mkdir -p $(@D)

@@ -3,6 +3,7 @@
 const DIGIT_SIDE = 8, DIGIT_INK = 16; // what deploy/demo/digits was trained with
 let network = null; // chosen for the picture: its configuration
 let digits = null; // the one that takes digits
+let served = []; // configurations of all
 
 const dimsOf = config => config.input[0].dims;
 const isDigits = config => dimsOf(config).join() === "8,8,1" &&
@@ -19,11 +20,11 @@ function pictureOf(config) {
 
 async function servedNetworks() {
     const index = await (await request("/v2/repository/index", { method: "POST" })).json();
-    const ready = index.filter(one => one.state === "READY").slice(0, 20);
+    const ready = index.filter(one => one.state === "READY").slice(0, 100);
     const configs = await Promise.all(ready.map(async ({ name, version }) => {
         const path = `/v2/models/${encodeURIComponent(name)}/versions/${version}`;
         const config = await (await request(`${path}/config`)).json();
-        return { ...config, path, label: version > 1 ? `${name} ${version}` : name };
+        return { ...config, path, version, label: version > 1 ? `${name} ${version}` : name };
     }));
     return configs.filter(config => config.platform === "xnord_network");
 }
@@ -87,10 +88,12 @@ const recognise = onlyLatest(async outdated => {
     canvas.setAttribute("aria-label", "The picture");
     byId("seen").replaceChildren(make("figure", {}, canvas, make("figcaption", {},
         make("b", {}, "Picture"), make("span", {}, `becomes ${height} × ${width} × ${channels}`))));
-    byId("curl").textContent = `curl -sS '${location.origin}${network.path}/infer?classes=10'${curlKey()} \\\n` +
-        `    --data-binary @${quoted(name)}`;
+    const text = isDigits(network) && JSON.stringify(question(network, { data: [...cellsOfPicture()] }));
+    byId("curl").textContent = text ? curlOf(network, text)
+        : `curl -sS '${location.origin}${network.path}/infer?classes=10'${curlKey()} \\\n    --data-binary @${quoted(name)}`;
     offerToSave(file, name, file.type);
-    const { classes, parameters } = await infer(network, "?classes=10", file.type, file);
+    const { classes, parameters } = text ? await infer(network, "", "application/json", text)
+        : await infer(network, "?classes=10", file.type, file);
     if (outdated())
         return;
     showScores(byId("classes"), classes);
@@ -173,6 +176,13 @@ function meanOf(alpha, left, right, top, bottom) {
     return count ? sum / count : 0;
 }
 
+// A picture's dark is ink.
+const cellsOfPicture = () =>
+    cellsOf(Uint8Array.from(brightness(paintSource(PAPER)), light => 255 * (1 - light)));
+
+const curlOf = (config, text) =>
+    `curl -sS ${location.origin}${config.path}/infer${curlKey()} -d ${quoted(text)}`;
+
 function readDigit() {
     const canvas = make("canvas", { width: PAPER, height: PAPER }), ink = canvas.getContext("2d");
     drawStrokes(ink);
@@ -186,8 +196,7 @@ const scoreDigit = onceMore(async () => {
     const cells = readDigit();
     drawPlane(byId("cells"), cells, DIGIT_SIDE, [0, DIGIT_INK]);
     const text = JSON.stringify(question(digits, { data: [...cells] }));
-    byId("digit-curl").textContent =
-        `curl -sS ${location.origin}${digits.path}/infer${curlKey()} -d ${quoted(text)}`;
+    byId("digit-curl").textContent = curlOf(digits, text);
     const { classes, parameters } = await infer(digits, "", "application/json", text);
     const [best] = classes;
     showScores(byId("scores"), classes.sort((a, b) => a.index - b.index));
@@ -202,6 +211,7 @@ function digitChanged() {
     cancelAnimationFrame(drawing);
     drawing = requestAnimationFrame(() => {
         showPaper();
+        byId("invitation").hidden = strokes.length > 0;
         if (strokes.length)
             scoreDigit();
     });
@@ -270,17 +280,17 @@ function drawByKeys() {
 // ---- start ----
 
 async function findNetworks() {
-    const served = await servedNetworks(), place = byId("networks");
+    const place = byId("networks");
+    served = await servedNetworks();
     digits = served.find(isDigits);
     byId("no-digits").hidden = Boolean(digits);
     byId("digit").hidden = byId("example").hidden = byId("clear").hidden = !digits;
     place.replaceChildren();
-    const pictures = served.filter(config => pictureOf(config) && !isDigits(config));
+    const pictures = served.filter(pictureOf);
     pictures.forEach((config, i) =>
         addChoice(place, `network-${i}`, config.label, () => chooseNetwork(config)));
     byId("networks-hint").textContent = pictures.length ? "The picture becomes what it takes."
-        : "None that takes pictures is served" +
-            (digits ? "; one that takes digits is below." : ".");
+        : "None that takes pictures is served.";
 }
 
 function startNetworks() {

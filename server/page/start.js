@@ -12,11 +12,17 @@ function showView() {
     for (const link of document.querySelectorAll("nav a"))
         link.ariaCurrent = link.dataset.view === view ? "page" : null;
     document.title = `${VIEWS[view]} · xnord`;
+    if (view === "try")
+        raceUnasked();
     if (view === "watch")
         tick();
     if (view === "docs")
         showDocuments();
 }
+
+// A path of the documents with a network that is served.
+const fill = path => served.length ? path.replace("{model}", encodeURIComponent(served[0].name))
+    .replace("{version}", served[0].version) : path;
 
 let docs; // their script and style, loaded, and them shown
 
@@ -24,7 +30,7 @@ function showDocuments() {
     if (!docs)
         document.head.append(make("link", { rel: "stylesheet", href: "/docs.css" }));
     docs ||= Promise.all([import("/docs.js"), request("/openapi.yaml").then(answer => answer.text())])
-        .then(([script, text]) => script.showDocs(text, { byId, make }))
+        .then(([script, text]) => script.showDocs(text, { byId, make, answerTo, fill }))
         .catch(error => {
             docs = null;
             byId("docs-about").textContent = error.message;
@@ -82,9 +88,20 @@ function pollReady() {
 
 async function load() {
     await showServer();
-    takePicture();
+    const computed = takePicture();
     await findNetworks().catch(error => byId("networks-hint").textContent = error.message);
     showView();
+    await computed;
+    raceUnasked();
+}
+
+// Once, where it is looked at; all of it where the daemon is near.
+let raced = false;
+function raceUnasked() {
+    if (raced || !knowsServer || byId("try").hidden)
+        return;
+    raced = true;
+    race(RACES.slice(0, HERE.includes(location.hostname) ? 2 : 1));
 }
 
 startTry();
@@ -94,6 +111,7 @@ copyButtons();
 followLinks();
 showView();
 byId("key-button").addEventListener("click", () => askForKey(false).then(load, () => {}));
+byId("race").addEventListener("click", () => race(RACES));
 byId("samples").firstElementChild.setAttribute("aria-pressed", "true");
 load();
 setInterval(pollReady, POLL_MS);

@@ -90,25 +90,25 @@ function conversation(weights, size, more) {
         padding: "same", ...more });
 }
 
-async function convolve(values, header) {
+async function convolve(header, ...values) {
     const response = await request("/conv", { method: "POST",
         headers: { "Content-Type": "application/octet-stream",
             "Inference-Header-Content-Length": String(header.length) },
-        body: new Blob([header, values]) });
+        body: new Blob([header, ...values]) });
     const body = await response.arrayBuffer();
     const length = Number(response.headers.get("Inference-Header-Content-Length"));
-    const { timing, backend } = JSON.parse(new TextDecoder().decode(body.slice(0, length)));
-    return { values: new Float32Array(body.slice(length)), timing, backend };
+    return { ...JSON.parse(new TextDecoder().decode(body.slice(0, length))),
+        values: new Float32Array(body.slice(length)) };
 }
 
-const inBits = () => convolve(input, conversation(kernel.weights, kernel.size, {}));
-const inFloats = () => convolve(input, conversation(kernel.weights, kernel.size, { mode: "float" }));
+const inBits = () => convolve(conversation(kernel.weights, kernel.size, {}), input);
+const inFloats = () => convolve(conversation(kernel.weights, kernel.size, { mode: "float" }), input);
 
 // K of XNOR-Net: the mean of |input| under the kernel, which is a convolution too.
 function meanSize() {
     const taps = kernel.size * kernel.size;
-    return convolve(input.map(Math.abs),
-        conversation(Array(taps).fill(1 / taps), kernel.size, { mode: "float" }));
+    return convolve(conversation(Array(taps).fill(1 / taps), kernel.size, { mode: "float" }),
+        input.map(Math.abs));
 }
 
 const medians = timings => Object.fromEntries([...STAGES, "total"].map(stage =>
@@ -126,7 +126,7 @@ const compute = onlyLatest(async (outdated, runs = 5) => {
         return;
     answers = { xnor, float, k };
     showAnswers();
-    showTimes(xnor.timing, float.timing, "the first run");
+    showTimes(xnor.timing, float.timing, "The first run.");
     byId("convolution").setAttribute("aria-busy", "false");
     const times = { xnor: [], float: [] };
     for (let i = 0; i < runs && !outdated(); i++) {
@@ -134,7 +134,7 @@ const compute = onlyLatest(async (outdated, runs = 5) => {
         times.float.push((await inFloats()).timing);
     }
     if (!outdated())
-        showTimes(medians(times.xnor), medians(times.float), `medians of ${runs} runs, in turns`);
+        showTimes(medians(times.xnor), medians(times.float), `Medians of ${runs} runs, in turns.`);
 });
 
 // ---- what is shown ----
@@ -190,27 +190,28 @@ function showChannels() {
 // Receiving is the client's time more than the daemon's: it stands in the table only.
 const answering = timing => STAGES.slice(1).reduce((sum, stage) => sum + timing[stage], 0);
 
-function timeBar(name, timing, scale, kind) {
+// parts: [[class, microseconds]], one behind the other; `scale` microseconds fill the bar.
+function timeBar(name, kind, parts, scale) {
+    const total = microseconds(parts.reduce((sum, part) => sum + part[1], 0));
     const bar = make("div", { class: "bar", role: "img", "aria-label": `${name}: ` +
-        `${microseconds(answering(timing))} to answer, ${microseconds(timing.compute)} computing` });
-    for (const stage of STAGES.slice(1)) {
-        const part = make("i", { class: `stage-${stage}` });
-        part.style.width = `${timing[stage] / scale * 100}%`;
-        bar.append(part);
+        parts.map(([part, time]) => `${part} ${microseconds(time)}`).join(", ") });
+    for (const [part, time] of parts) {
+        bar.append(make("i", { class: `stage-${part}` }));
+        bar.lastChild.style.width = `${time / scale * 100}%`;
     }
-    return make("div", { class: `times ${kind}` }, make("b", {}, name), bar,
-        make("span", {}, microseconds(answering(timing))));
+    return make("div", { class: `times ${kind}` }, make("b", {}, name), bar, make("span", {}, total));
 }
 
 function showTimes(xnor, float, runs) {
     const scale = Math.max(answering(xnor), answering(float)) || 1;
+    const bar = (name, kind, timing) =>
+        timeBar(name, kind, STAGES.slice(1).map(stage => [stage, timing[stage]]), scale);
     const row = stage => make("tr", {}, make("th", { scope: "row" },
         make("i", { class: `swatch stage-${stage}` }), stage),
         ...[xnor, float].map(timing => make("td", {}, microseconds(timing[stage]))));
     const head = ["stage", "1-bit", "plain"].map(name => make("th", { scope: "col" }, name));
-    byId("bars").replaceChildren(timeBar("1-bit", xnor, scale, "bits"),
-        timeBar("plain", float, scale, "floats"), make("table", {}, make("thead", {},
-            make("tr", {}, ...head)), make("tbody", {}, ...[...STAGES, "total"].map(row))));
+    byId("bars").replaceChildren(bar("1-bit", "bits", xnor), bar("plain", "floats", float), make("table", {}, make("thead", {},
+            make("tr", {}, ...head)), make("tbody", {}, ...[...STAGES.filter(stage => xnor[stage] + float[stage]), "total"].map(row))));
     byId("runs").textContent = runs;
 }
 
@@ -249,8 +250,8 @@ function takePicture() {
     showPlane("signs", input.map(signOf));
     if (cross)
         moveCross(cross.x, cross.y);
-    compute();
     recognise();
+    return compute();
 }
 
 function chooseSource(one) {
@@ -290,17 +291,18 @@ function addChoice(place, id, label, chosen) {
 
 // Either the convolution or a network's classes.
 function showOperation(network) {
-    byId("convolution").hidden = network;
+    byId("convolution").hidden = byId("stages").hidden = network;
     byId("recognition").hidden = !network;
     byId("kernel").hidden = byId("kernel-hint").hidden = network;
 }
 
 function startTry() {
-    addFigure("input", "Input", "brightness − mean");
-    addFigure("signs", "Signs", "one bit a pixel");
-    addFigure("k", "K", "mean of |I|");
-    addFigure("xnor", "1-bit", "dot · α · K", "large bits");
-    addFigure("float", "Plain", "the same in floats", "large floats");
+    addFigure("input", "Input", "");
+    addFigure("signs", "Signs", "");
+    addFigure("k", "K", "mean |I|");
+    addFigure("xnor", "1-bit", "dot·α·K", "bits");
+    addFigure("float", "Plain", "floats", "floats");
+    byId("figures").append(byId("facts"));
     for (const sample of SAMPLES)
         byId("samples").append(make("button", { type: "button", "data-name": sample.name,
             "aria-pressed": "false", onclick: () => chooseSource(sample) },

@@ -11,18 +11,20 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.error
 
 import yaml
 
 import pictures
 from browser import Browser, Page
 from daemon import KEY, Daemon
+from pictures import HOSTILE
 
 BUILD = os.environ["PAGE_BUILD"]
 SHOTS = f"{BUILD}/page"
 SEED = int(os.environ.get("XNORD_TEST_SEED", "1"))
 NAMED = ("button", "link", "textbox", "searchbox", "image", "radio", "combobox", "dialog", "region")
-COMPUTED = "document.querySelector('#runs').textContent.startsWith('medians')"
+COMPUTED = "document.querySelector('#runs').textContent.startsWith('Medians')"
 # In a page: what is not readable enough, by WCAG 2 (4.5 to 1 of text).
 CONTRASTS = """(() => {
   const parse = text => text.match(/[\\d.]+/g).map(Number);
@@ -183,6 +185,63 @@ class PageTest(unittest.TestCase):
         page.run("document.body.style.color = '#aaa'")
         self.assertNotEqual(page.run(CONTRASTS), [])
 
+    def test_what_a_visitor_sees_first(self):
+        page = self.computed(height=800)
+        page.wait("document.querySelector('#network .bar') !== null")
+        low = page.run("['#layer', '#network', '#paper', '#scores', '#curl', '#bars .times + .times']"
+                       ".map(s => [s, document.querySelector(s).getBoundingClientRect().bottom])")
+        for selector, bottom in low:
+            self.assertLessEqual(bottom, 800, selector)
+        self.assertEqual(page.text("#invitation").split("\n")[0], "draw here")
+        page.screenshot(f"{SHOTS}/first-light.png", whole=False)
+        page.click("#example")
+        page.wait("!document.querySelector('#invitation').checkVisibility()")
+        page.click("#clear")
+        page.wait("document.querySelector('#invitation').checkVisibility()")
+
+    # In a page: what it sends to /conv from now on, [shapes of input and weights, mode, signs alone].
+    RECORD = """window.sent = []; const real = fetch; window.fetch = async (path, options) => {
+      const bytes = new Uint8Array(await options.body.arrayBuffer());
+      const length = Number(new Headers(options.headers).get("Inference-Header-Content-Length"));
+      const { input, weights, mode } = JSON.parse(new TextDecoder().decode(bytes.subarray(0, length)));
+      sent.push([input.shape, weights.shape, mode, bytes.subarray(length).every(b => b === 1 || b === 255)]);
+      return real(path, options); }"""
+
+    def test_the_race_is_of_layers_that_were_computed(self):
+        page = self.computed()
+        page.wait("document.querySelector('#network .bar') !== null")
+        page.wait("!document.querySelector('#race').disabled")
+        page.run(self.RECORD)
+        page.click("#race")
+        page.wait("document.querySelector('#race').disabled")
+        page.wait("!document.querySelector('#race').disabled")
+        stages = [(64, 64, 56, 1), (64, 128, 56, 2), (128, 128, 28, 1), (128, 256, 28, 2),
+                  (256, 256, 14, 1), (256, 512, 14, 2), (512, 512, 7, 1)]
+        layers = [[[1, c, s, s], [o, c, 3, 3], mode, True]
+                  for c, o, s, _ in [(256, 256, 14, 1), *stages] for mode in ("xnor", "float")]
+        sent = page.run("sent")
+        self.assertTrue(all(sent.count(layer) == 6 * layers.count(layer) for layer in layers), sent)
+        self.assertEqual(len(sent), 6 * len(layers))
+        for name, count in (("layer", 1), ("network", 16)):
+            widths = page.run(f"[...document.querySelectorAll('#{name} .bar')].map(bar => [...bar.children]"
+                              ".map(part => part.getBoundingClientRect().width))")
+            self.assertEqual([len(parts) for parts in widths], [count, count])
+            bits, floats = map(sum, widths)
+            times, word = page.text(f"#{name}-ratio").split("× ")
+            self.assertAlmostEqual(float(times), max(bits, floats) / min(bits, floats), delta=0.06 * float(times))
+            self.assertEqual(word, "faster" if floats > bits else "slower")
+        self.assertEqual(page.run("getComputedStyle(document.querySelector('#layer .bar')).animationName"), "grow")
+        self.assertIn("fp32 on cpu", page.text("#race-by"))
+        self.check_quiet(page)
+
+    def test_who_watches_does_not_race(self):
+        page = self.page("/#watch")
+        page.wait(COMPUTED)
+        page.run("new Promise(done => setTimeout(done, 300))")
+        self.assertEqual(page.run("document.querySelectorAll('.lanes .bar, #race:disabled').length"), 0)
+        page.click("nav [data-view=try]")
+        page.wait("document.querySelector('#layer .bar') !== null")
+
     def test_every_sample_and_kernel_is_drawn_as_the_server_answers(self):
         page = self.computed()
         self.check_answers(page)
@@ -294,6 +353,30 @@ class PageTest(unittest.TestCase):
         self.check_answers(page)
         self.check_quiet(page)
 
+    def test_every_network_takes_what_is_dropped(self):
+        page = self.computed()
+        names = page.run("[...document.querySelectorAll('#networks span')].map(e => e.textContent)")
+        self.assertEqual(sorted(names), ["colours", "digits"])
+        # By a canvas of the browser: a JPEG all of green, and a 7 in a picture.
+        coded = page.run("""Promise.all([["image/jpeg", "#0b2", "#0b2"], ["image/png", "#fff", "#111"]].map(
+            ([type, paper, ink]) => new Promise(done => { const c = new OffscreenCanvas(240, 200), d = c.getContext("2d");
+              d.fillStyle = paper; d.fillRect(0, 0, 240, 200); d.strokeStyle = ink; d.lineWidth = 16; d.beginPath();
+              d.moveTo(80, 44); d.lineTo(160, 44); d.lineTo(110, 150); d.stroke();
+              c.convertToBlob({ type }).then(blob => { const r = new FileReader();
+                r.onload = () => done(r.result.split(",")[1]); r.readAsDataURL(blob); }); })))""")
+        with tempfile.TemporaryDirectory() as folder:
+            for name, network, label, data in (("green.jpg", "colours", HOSTILE, coded[0]), ("7.png", "digits", "7", coded[1])):
+                with open(f"{folder}/{name}", "wb") as out:
+                    out.write(base64.b64decode(data))
+                page.click(f"#network-{names.index(network)}")
+                self.drop(page, f"{folder}/{name}")
+                page.wait(f"document.querySelector('#classes .best b')?.textContent === {json.dumps(label)}")
+                answer = json.loads(self.curl(page, folder))
+                best = answer["outputs"][0]["data"][0].split(":", 2)
+                self.assertEqual(best[2], label)
+                self.assertEqual(page.text("#classes .best span"), f"{float(best[0]):.3f}")
+        self.check_quiet(page)
+
     def draw(self, page, points):
         left, top, width, height = page.box("#paper")
         at = [(left + x / 256 * width, top + y / 256 * height) for x, y in points]
@@ -375,6 +458,7 @@ class PageTest(unittest.TestCase):
         self.assertIn("$XNORD_KEY", page.text("#curl"))
         page.click("nav [data-view=docs]")
         page.wait("document.querySelectorAll('.route').length > 20")
+        self.assertTrue(self.send(page, "listWeights").startswith("200"))
         page.click("nav [data-view=watch]")
         page.wait("document.querySelector('#watch-state').textContent === 'live'")
         everything = page.run("document.documentElement.outerHTML + document.querySelector('#key').value +"
@@ -441,6 +525,7 @@ class PageTest(unittest.TestCase):
             page = self.computed(width=width, dark=dark, still=True)
             page.click("#example")
             page.wait("document.querySelector('#digit-says').textContent")
+            page.wait("document.querySelector('#layer .bar') !== null")
             page.run("document.querySelector('#digit-curl-box').open = true")
             for view in ("try", "watch", "docs"):
                 page.click(f"nav [data-view={view}]")
@@ -448,14 +533,14 @@ class PageTest(unittest.TestCase):
                     page.wait("document.querySelectorAll('.route').length > 20")
                     self.open_documents(page)
                 if view == "watch":
-                    page.wait("document.querySelector('.plot .value').textContent !== ''")
+                    page.wait("document.querySelector('.plot .legend span') !== null")
                 wide = page.run("[document.documentElement.scrollWidth, innerWidth]")
                 self.assertLessEqual(wide[0], wide[1], f"{view} at {width}")
                 self.assertEqual(page.run(CONTRASTS), [], f"{view}, dark: {dark}")
                 page.screenshot(f"{SHOTS}/{view}-{width}-{'dark' if dark else 'light'}.png",
                                 whole=view != "docs")
-            self.assertTrue(page.run("[...document.querySelectorAll('*')].every(e => "
-                                     "getComputedStyle(e, '::before').transitionDuration === '0s')"))
+            self.assertTrue(page.run("[...document.querySelectorAll('*')].every(e => getComputedStyle(e).animationName "
+                                     "=== 'none' && getComputedStyle(e, '::before').transitionDuration === '0s')"))
             self.check_quiet(page)
 
     @staticmethod
@@ -492,6 +577,55 @@ class PageTest(unittest.TestCase):
         page.wait("[...document.querySelectorAll('.route')].filter(e => e.checkVisibility()).length === 1")
         self.check_quiet(page)
 
+    def send(self, page, operation, **fields):
+        """What the form of an operation shows after it has sent these."""
+        form = f"#api-{operation} .sender"
+        page.run(f"document.querySelector('#api-{operation}').open = true, new Promise(done => setTimeout(done, 50))")
+        for name, value in fields.items():
+            page.run(f"document.querySelector('{form} [name={name}]').value = {json.dumps(value)}")
+        page.click(f"{form} button")
+        return page.wait(f"(text => text === '…' ? '' : text)(document.querySelector('{form} pre').textContent)")
+
+    def test_documents_send_what_they_show(self):
+        page = self.page("/docs")
+        page.wait("document.querySelectorAll('.route').length > 20")
+        page.wait("document.querySelector('#networks').children.length > 0")
+        answer = self.send(page, "conv")
+        self.assertTrue(answer.startswith("200 OK\n"), answer)
+        self.assertEqual(json.loads(answer.split("\n\n")[1])["output"]["data"], [5])
+        self.assertIn('"field":"mode"', self.send(page, "conv", body='{"mode": "no"}'))
+        self.assertIn("415 ", self.send(page, "conv", headers="Content-Type: text/none\nX-Request-Id: mine"))
+        answer = self.send(page, "putWeights", path="/weights/tried")
+        self.assertTrue(answer.startswith("201"), answer)
+        self.assertIn("tried", self.send(page, "listWeights"))
+        self.assertTrue(self.send(page, "deleteWeights", path="/weights/tried").startswith("204"))
+        self.assertIn('"name": "colours"', self.send(page, "model"))
+        # A file as the body, and markup in the answer, which stays text.
+        form = page.call("Runtime.evaluate", expression="document.querySelector('#api-infer').open = true")
+        page.wait("document.querySelector('#api-infer .sender') !== null")
+        with tempfile.NamedTemporaryFile(suffix=".png") as out:
+            out.write(pictures.png(20, 20, lambda x, y: (0, 200, 0)))
+            out.flush()
+            form = page.call("Runtime.evaluate", expression="document.querySelector('#api-infer [name=file]')")
+            page.call("DOM.setFileInputFiles", files=[out.name], objectId=form["result"]["objectId"])
+            page.wait("document.querySelector('#api-infer [name=headers]').value === 'Content-Type: image/png'")
+            self.assertIn(HOSTILE, self.send(page, "infer", path="/v2/models/colours/infer?classes=1"))
+        self.assertEqual(page.run("document.querySelectorAll('#api-infer pre *').length"), 0)
+        self.check_quiet(page, but=["400", "415", "422"])
+
+    def test_documents_send_to_this_server_alone(self):
+        page = self.page("/docs")
+        page.wait("document.querySelectorAll('.route').length > 20")
+        page.wait("document.querySelector('#networks').children.length > 0")
+        for path in ("//example.invalid/x", "/\\example.invalid/", "https://example.invalid/", "weights", "",
+                     "blob:https://example.invalid/x", "javascript:alert(1)"):
+            self.assertIn("no path of this server", self.send(page, "listWeights", path=path), path)
+        self.assertIn("{name}", self.send(page, "getWeights"))
+        self.assertIn("no header", self.send(page, "listWeights", path="/weights", headers="none"))
+        page.collect()
+        self.assertFalse([url for url in page.requests if not url.startswith((self.daemon.url, "blob:" + self.daemon.url))])
+        self.check_quiet(page)
+
     def test_a_daemon_that_ends(self):
         daemon = Daemon(f"{BUILD}/xnord")
         page = self.page(daemon=daemon)
@@ -504,12 +638,21 @@ class PageTest(unittest.TestCase):
 
     def test_watching(self):
         page = self.page("/#watch")
-        page.wait("document.querySelector('.plot .value').textContent !== ''")
+        page.wait("document.querySelector('.plot .legend span') !== null")
         body = {"inputs": [{"name": "input", "shape": [2, 8, 8, 1], "datatype": "UINT8", "data": [7] * 128}]}
         for _ in range(25):
             self.daemon.infer("digits", body)
+        with self.assertRaises(urllib.error.HTTPError):
+            self.daemon.infer("digits", {})
         page.wait("document.querySelector('section[aria-label=\"Images a launch\"] svg')"
                   ".getAttribute('aria-label').includes('25 of ≤2')")
+        page.wait("document.querySelector('section[aria-label=\"Refused by code and route\"] .legend span') !== null")
+        self.assertRegex(self.plot(page, "Requests by route"), r"infer [\d.]+/s")
+        self.assertRegex(self.plot(page, "Refused by code and route"), r": 400 infer [\d.]+/s$")
+        self.assertRegex(self.plot(page, "Images by model and version"), r": digits 1 [\d.]+/s$")
+        self.assertRegex(self.plot(page, "Computing by model and version"), r": digits 1 [\d.]+ s/s$")
+        self.assertEqual(page.text("section[aria-label=Memory] .ticks").split("\n"), ["2 min ago", "1 min ago", "now"])
+        self.assertRegex(page.text("section[aria-label=Memory] .top"), r"^\d+.* MiB$")
         self.assertIn("p99", self.plot(page, "Latency in the daemon"))
         self.assertRegex(self.plot(page, "Latency in the daemon"), r"p50 [\d.]+ (µ|m)?s, p90 [\d.]+ (µ|m)?s")
         self.assertRegex(self.plot(page, "Device use"), r"cpu [\d.]+ busy")
@@ -524,6 +667,12 @@ class PageTest(unittest.TestCase):
         page.run("new Promise(done => setTimeout(done, 1300))")
         page.collect()
         self.assertEqual(sum(url.endswith("/metrics") for url in page.requests), asked)
+        # The axis is of time: 300 wide for 120 s, so two samples around the pause are far from each other.
+        page.click("#pause")
+        page.wait("document.querySelector('#watch-state').textContent === 'live'")
+        places = page.wait("(d => d.length > 2 && d.at(-1) - d.at(-2) > 6 && d)([...document.querySelector("
+                           "'section[aria-label=Memory] path.line').getAttribute('d').matchAll(/[ML]([\\d.]+)/g)].map(m => +m[1]))")
+        self.assertEqual(places[-1], 300)
         self.check_quiet(page)
 
     def test_a_server_that_goes_away(self):

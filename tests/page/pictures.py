@@ -6,6 +6,8 @@ import random
 import struct
 import zlib
 
+HOSTILE = "<img src=x onerror=alert(1)>"  # a label
+
 
 def png(width, height, pixel):
     """A PNG of 8-bit RGB; pixel(x, y) gives the three values."""
@@ -68,4 +70,4 @@ def write_colour_network(folder):
     with open(f"{folder}/model.safetensors", "wb") as out:
         out.write(struct.pack("<Q", len(header)) + header + struct.pack("<9f", *weights))
     with open(f"{folder}/labels.txt", "w", encoding="utf-8") as out:
-        out.write("red\ngreen\nblue\n")
+        out.write(f"red\n{HOSTILE}\nblue\n")

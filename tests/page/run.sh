@@ -15,4 +15,4 @@ for program in ${CHROMIUM:-} chromium chromium-browser google-chrome; do
 done
 export CHROMIUM=${CHROMIUM:?no browser: install chromium} PAGE_BUILD=$build
 export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests/page
-exec timeout --kill-after=10 "${PAGE_SECONDS:-300}" python3 -m unittest -v "${@:-page_test}"
+exec timeout --kill-after=10 "${PAGE_SECONDS:-600}" python3 -m unittest -v "${@:-page_test}"
