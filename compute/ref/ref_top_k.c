@@ -41,6 +41,6 @@ void xn_ref_top_k(const xn_ref_image *image) {
     for (int32_t o = 0; o < step->conv.out_channels; o++) {
         const double acc = step->conv.mode == XN_MODE_XNOR ? (double)xn_ref_dot(image, o)
                                                            : (double)image->input[o];
-        insert(&s, (float)xn_ref_value(image, o, o, acc, 1), o);
+        insert(&s, (float)xn_ref_value(image, o, o, acc, 1) + 0.0f, o); /* -0 becomes 0 */
     }
 }

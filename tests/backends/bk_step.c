@@ -86,7 +86,8 @@ static const xn_tensor *channel_values(xn_rng *rng, int32_t count, bool scale, x
 void bk_step_weigh(xn_rng *rng, bool all, bool signs, bk_step *s) {
     const xn_conv *v = &s->step.conv;
     const xn_epilogue *e = &v->epilogue;
-    const bool kernel = s->step.kind == XN_STEP_CONV;
+    const bool kernel =
+        s->step.kind == XN_STEP_CONV || (s->step.kind == XN_STEP_TOP_K && v->mode == XN_MODE_XNOR);
     xn_tensor tensors[PARTS];
     xn_weights_parts parts = {NULL, NULL, NULL, NULL, NULL};
     xn_error error = {0};

@@ -150,6 +150,44 @@ static xn_view part_of(xn_rng *rng, int64_t elements) {
     return (xn_view){before, before + (int32_t)elements + after};
 }
 
+/* Values of few kinds, so that many are equal, or any; rows of more than a part, or few. */
+static xn_step random_top_k(xn_rng *rng, bool large) {
+    const bool dense = below(rng, 3) > 0;
+    xn_step s;
+    memset(&s, 0, sizeof s);
+    xn_conv *v = &s.conv;
+    const int32_t bits = below(rng, 2) ? 1 + below(rng, 40) : 1 + below(rng, 700);
+    const int32_t rows = 1 + below(rng, large ? 9000 : below(rng, 2) ? 60 : 900);
+    *v = (xn_conv){.channels = dense ? bits : rows, .height = 1, .width = 1};
+    v->out_channels = rows;
+    v->kernel_h = v->kernel_w = v->out_height = v->out_width = v->groups = 1;
+    v->stride_h = v->stride_w = v->dilation_h = v->dilation_w = 1;
+    v->group_channels = v->channels;
+    v->group_out_channels = v->out_channels;
+    v->mode = dense ? XN_MODE_XNOR : XN_MODE_FLOAT;
+    v->input_datatype = dense ? XN_BITS : below(rng, 2) ? XN_FP16 : XN_FP32;
+    s.kind = XN_STEP_TOP_K;
+    s.second = s.residual = s.bits = XN_NO_TENSOR;
+    s.output = 3;
+    s.input_layout = dense && below(rng, 2) ? XN_LAYOUT_WORDS : XN_LAYOUT_BYTES;
+    if (dense) {
+        v->epilogue.factor = below(rng, 2) ? XN_FACTOR_SCALE : XN_FACTOR_NONE;
+        v->epilogue.bias = below(rng, 2);
+        v->epilogue.activation = below(rng, 3);
+        v->epilogue.low = -2.25f, v->epilogue.high = 3.5f;
+    } else {
+        s.input_view = part_of(rng, v->channels);
+    }
+    if (v->epilogue.activation != XN_ACTIVATION_CLIP)
+        v->epilogue.low = v->epilogue.high = 0;
+    s.attributes.k = 1 + below(rng, below(rng, 3) ? 12 : XN_TOP_K_MAX);
+    s.attributes.k = s.attributes.k < rows ? s.attributes.k : below(rng, 2) ? rows : 1;
+    s.attributes.k = s.attributes.k < XN_TOP_K_MAX ? s.attributes.k : XN_TOP_K_MAX;
+    s.attributes.largest = below(rng, 2);
+    s.output_view = part_of(rng, 2 * s.attributes.k);
+    return s;
+}
+
 static xn_step random_step(xn_rng *rng, xn_step_kind kind, bool large) {
     static const xn_datatype gates[] = {XN_FP32, XN_FP16, XN_INT8};
     xn_step s;
@@ -181,14 +219,30 @@ static xn_step random_step(xn_rng *rng, xn_step_kind kind, bool large) {
 
 /* ---- its data ---- */
 
+/* One factor, bias and slope for all rows, as an index has them. */
+static void make_rows_alike(xn_weights *w) {
+    for (int32_t o = 1; o < w->out_channels; o++) {
+        if (w->scale)
+            w->scale[o] = w->scale[0];
+        if (w->bias)
+            w->bias[o] = w->bias[0];
+        if (w->slope)
+            w->slope[o] = w->slope[0];
+    }
+}
+
 static void make_subject(xn_step_kind kind, uint64_t seed, bool large, bk_step *s) {
     xn_rng rng = {seed};
     *s = (bk_step){.seed = seed, .images = 1 + below(&rng, IMAGES)};
-    s->step = random_step(&rng, kind, large);
+    s->step = kind == XN_STEP_TOP_K ? random_top_k(&rng, large) : random_step(&rng, kind, large);
+    if (kind == XN_STEP_TOP_K && below(&rng, 3) == 0)
+        s->images = 1 + below(&rng, 70); /* queries */
     s->exact = kind != XN_STEP_SIGMOID && kind != XN_STEP_SOFTMAX;
     /* what a convolution makes of them, other tests ask */
     bk_step_fill(&rng, kind != XN_STEP_CONV && below(&rng, 3) == 0, s);
     bk_step_weigh(&rng, false, false, s);
+    if (kind == XN_STEP_TOP_K && s->weights && below(&rng, 2))
+        make_rows_alike(s->weights);
 }
 
 /* ---- judging ---- */
@@ -247,7 +301,10 @@ static void check_subject(bk_step *s, int number) {
 }
 
 START_TEST(random_steps) {
-    const xn_step_kind kind = (xn_step_kind)(_i / PARTS);
+    static const xn_step_kind kinds[] = {XN_STEP_CONV,     XN_STEP_MAX_POOL, XN_STEP_AVG_POOL,
+                                         XN_STEP_MAP,      XN_STEP_MUL,      XN_STEP_SIGMOID,
+                                         XN_STEP_QUANTIZE, XN_STEP_SOFTMAX,  XN_STEP_TOP_K};
+    const xn_step_kind kind = kinds[_i / PARTS];
     for (int n = _i % PARTS; n < STEPS; n += PARTS * bk_every()) {
         bk_step s;
         const uint64_t seed = xn_test_seed() + (uint64_t)kind * 1000003 + (uint64_t)n * 7919;
@@ -261,6 +318,6 @@ END_TEST
 XN_SUITE(backends_steps) {
     Suite *s = suite_create("backends_steps");
     TCase *t = xn_test_case(s, "steps", 300);
-    tcase_add_loop_test(t, random_steps, 0, XN_STEP_STEM * PARTS);
+    tcase_add_loop_test(t, random_steps, 0, (XN_STEP_STEM + 1) * PARTS);
     return s;
 }

@@ -1,5 +1,6 @@
 #include "nw_model.h"
 
+#include "nw_net.h"
 #include "xn_test.h"
 
 #include <math.h>
@@ -365,6 +366,28 @@ static void copy_channels(const nw_value *in, int64_t from, int64_t channels, nw
     memcpy(out->magnitude + to * pixels, in->magnitude + from * pixels, bytes);
 }
 
+/* Positions are values as exact as others. */
+static void top_k(const xn_layer *l, const nw_value *in, nw_value *out) {
+    const int64_t k = l->attributes.k;
+    bool *taken = calloc((size_t)in->channels, sizeof *taken);
+    ck_assert_ptr_nonnull(taken);
+    for (int64_t i = 0; i < k; i++) {
+        int64_t best = -1;
+        for (int64_t c = 0; c < in->channels; c++) {
+            const double x = in->value[c], y = best < 0 ? NAN : in->value[best];
+            const bool better = l->attributes.largest ? x > y : x < y;
+            if (!taken[c] && (best < 0 || better || (isnan(y) && !isnan(x))))
+                best = c;
+        }
+        taken[best] = true;
+        out->value[i] = in->value[best];
+        out->error[i] = in->error[best];
+        out->magnitude[i] = in->magnitude[best];
+        out->value[k + i] = (double)best;
+    }
+    free(taken);
+}
+
 /* ---- layers ---- */
 
 static const nw_value *find(const run *r, const char *name, int before) {
@@ -411,6 +434,9 @@ static void layer(run *r, int index, nw_value *out) {
     case XN_OP_SOFTMAX:
         softmax(r, in[0], out);
         return;
+    case XN_OP_TOP_K:
+        top_k(l, in[0], out);
+        return;
     default:
         for (int64_t at = 0; at < elements(out); at++)
             element(r, l, in, l->input_count ? l->input_count : 1, at, out);
@@ -419,14 +445,9 @@ static void layer(run *r, int index, nw_value *out) {
 
 void nw_model(const xn_graph_params *params, const xn_graph *graph, const float *input, double unit,
               nw_answer *out) {
-    const xn_shape *shape = &params->input_shape;
-    const bool nhwc = params->input_layout == XN_IMAGE_NHWC;
+    const xn_shape shape = nw_input_shape(params);
     run r = {.params = params, .answer = out, .unit = unit};
-    if (shape->rank == 1)
-        r.input = new_value(shape->dims[0], 1, 1);
-    else
-        r.input = new_value(shape->dims[nhwc ? 2 : 0], shape->dims[nhwc ? 0 : 1],
-                            shape->dims[nhwc ? 1 : 2]);
+    r.input = new_value(shape.dims[0], shape.dims[1], shape.dims[2]);
     for (int64_t i = 0; i < elements(&r.input); i++) {
         r.input.value[i] = (double)input[i];
         r.input.magnitude[i] = fabs((double)input[i]);

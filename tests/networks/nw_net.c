@@ -106,6 +106,28 @@ const xn_tensor *nw_random_scale(nw_net *net, xn_rng *rng, bool exact, int64_t c
     return tensor;
 }
 
+xn_shape nw_input_shape(const xn_graph_params *params) {
+    const int64_t *d = params->input_shape.dims;
+    const bool flat = params->input_shape.rank == 1;
+    const bool nhwc = !flat && params->input_layout == XN_IMAGE_NHWC;
+    const int64_t channels = params->packed_channels ? params->packed_channels : d[nhwc ? 2 : 0];
+    if (flat)
+        return (xn_shape){3, {channels, 1, 1}};
+    return (xn_shape){3, {channels, d[nhwc ? 0 : 1], d[nhwc ? 1 : 2]}};
+}
+
+void nw_pack_input(nw_net *net) {
+    xn_graph_params *p = &net->params;
+    const xn_shape shape = nw_input_shape(p);
+    const int64_t bytes = xn_bits_pixel_bytes(shape.dims[0]);
+    p->input_shape = p->input_shape.rank == 1
+                         ? (xn_shape){1, {bytes}}
+                         : (xn_shape){3, {shape.dims[1], shape.dims[2], bytes}};
+    p->input_layout = XN_IMAGE_NHWC;
+    p->input_datatype = XN_UINT8;
+    p->packed_channels = shape.dims[0];
+}
+
 xn_graph *nw_graph(const nw_net *net) {
     xn_graph *graph = NULL;
     xn_error error = {0};
@@ -236,8 +258,7 @@ static void open_subjects(void) {
     const xn_backend *const *all = xn_backend_all();
     subject_count = 0;
     for (int b = 0; all[b]; b++) {
-        const bool has_all = all[b]->parts && (all[b]->kinds | 1u << XN_STEP_TOP_K) ==
-                                                  (1u << XN_STEP_KIND_COUNT) - 1;
+        const bool has_all = all[b]->parts && all[b]->kinds == (1u << XN_STEP_KIND_COUNT) - 1;
         int devices = 0;
         if (!has_all || !strcmp(all[b]->name, "ref") ||
             all[b]->device_count(&devices, NULL) != XN_OK || !devices)

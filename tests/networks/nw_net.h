@@ -79,6 +79,11 @@ void nw_expect_layers(const nw_subject *s, const nw_net *net, const xn_network *
                       uint64_t seed, const float *input, int64_t images, const float *want,
                       size_t want_each);
 /* How many steps read each tensor, as xn_backend.fuses wants it. */
+/* Of the network's input, [C, H, W], however it lies. */
+xn_shape nw_input_shape(const xn_graph_params *params);
+/* Makes the input packed signs, of the same shape. */
+void nw_pack_input(nw_net *net);
+
 enum { NW_READS = 64 };
 void nw_count_reads(const xn_network *network, int32_t reads[NW_READS]);
 

@@ -17,14 +17,10 @@ static int below(maker *m, int n) {
 }
 
 static xn_shape shape_of(const maker *m, const char *name) {
-    xn_shape shape = m->net->params.input_shape;
+    xn_shape shape;
     if (m->graph && xn_graph_layer_shape(m->graph, name, &shape))
         return shape;
-    if (shape.rank == 1)
-        return (xn_shape){3, {shape.dims[0], 1, 1}};
-    if (m->net->params.input_layout == XN_IMAGE_NHWC)
-        return (xn_shape){3, {shape.dims[2], shape.dims[0], shape.dims[1]}};
-    return shape;
+    return nw_input_shape(&m->net->params);
 }
 
 /* Any layer so far, or the input. */
@@ -335,4 +331,32 @@ nw_net *nw_random_net(xn_rng *rng, bool exact) {
     }
     xn_graph_free(m.graph);
     return m.net;
+}
+
+/* Most often a row that a dense layer makes, with what its epilogue may have behind it. */
+void nw_random_top_k(nw_net *net, xn_rng *rng, bool exact) {
+    maker m = {.net = net, .rng = rng, .exact = exact, .graph = nw_graph(net)};
+    snprintf(m.last, sizeof m.last, "%s", net->layers[net->params.layer_count - 1].name);
+    begin(&m, XN_OP_FLATTEN);
+    ck_assert(settle(&m));
+    if (below(&m, 4)) {
+        xn_layer *l = begin(&m, XN_OP_CONV);
+        const int64_t in = shape_of(&m, net->layers[net->params.layer_count - 2].name).dims[0];
+        l->window.mode = XN_MODE_XNOR;
+        l->weight = nw_random(net, rng, exact, 1 + below(&m, 90), in, 0, 0);
+        ck_assert(settle(&m));
+        if (below(&m, 2))
+            add_affine(&m);
+        if (below(&m, 3) == 0)
+            below(&m, 2) ? add_prelu(&m) : add_clip(&m);
+    }
+    const int64_t row = shape_of(&m, m.last).dims[0];
+    xn_layer *l = begin(&m, XN_OP_TOP_K);
+    l->attributes.k = below(&m, 6) ? 1 + below(&m, (int)(row < 12 ? row : 12)) : row;
+    l->attributes.k = l->attributes.k > XN_TOP_K_MAX ? XN_TOP_K_MAX : l->attributes.k;
+    l->attributes.largest = below(&m, 2);
+    ck_assert(settle(&m));
+    if (net->params.output_count)
+        nw_output(net, l->name);
+    xn_graph_free(m.graph);
 }

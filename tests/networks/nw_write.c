@@ -303,6 +303,12 @@ static void write_members(writer *w, const xn_layer *l) {
         write_float(w, "min", l->attributes.low);
         write_float(w, "max", l->attributes.high);
         break;
+    case XN_OP_TOP_K:
+        begin_member(w, "k");
+        fprintf(w->text, "%lld", (long long)l->attributes.k);
+        if (begin_default(w, "largest", l->attributes.largest))
+            fprintf(w->text, l->attributes.largest ? "true" : "false");
+        break;
     case XN_OP_SLICE:
         begin_member(w, "from");
         fprintf(w->text, "%lld", (long long)l->attributes.from);
@@ -338,7 +344,9 @@ static void write_input(writer *w, const xn_graph_params *p) {
     for (int i = 0; i < p->input_shape.rank; i++)
         fprintf(w->text, "%s%lld", i ? ", " : "", (long long)p->input_shape.dims[i]);
     fprintf(w->text, "]");
-    if (begin_default(w, "layout", p->input_layout == XN_IMAGE_NCHW))
+    if (p->packed_channels)
+        fprintf(w->text, ", \"packed_channels\": %lld", (long long)p->packed_channels);
+    if (begin_default(w, "layout", p->input_layout == XN_IMAGE_NCHW || p->packed_channels))
         fprintf(w->text, "\"%s\"", p->input_layout == XN_IMAGE_NHWC ? "NHWC" : "NCHW");
     fprintf(w->text, "}");
 }

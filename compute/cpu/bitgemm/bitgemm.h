@@ -4,6 +4,7 @@
  *   bitgemm_dots.c      patches, counting, epilogue; bitgemm_job.h is what both know of a run
  *   bitgemm_map.c       what a plan knows of its geometry: valid taps, border classes
  *   bitgemm_weights.c   filters as words
+ *   top_k*.c            the k best of a dense layer's values, by the same kernels (top_k.h)
  *   bitgemm_body.h      the one text of the vector kernels, compiled by
  *   bitgemm_*.c         once for each instruction set
  *
@@ -93,6 +94,9 @@ static inline size_t xn_cpu_pairs(int32_t words) {
     return ((size_t)words + 1) / 2;
 }
 
+/* nibbles and pairs, which may be NULL, of the bits of so many filters. */
+void xn_cpu_bitgemm_arrange_filters(xn_cpu_bitgemm_weights *weights, int32_t filters);
+
 /* Those of the block that filter o is in. */
 static inline const xn_cpu_pair *xn_cpu_word_pairs_of(const xn_cpu_bitgemm_weights *weights,
                                                       int32_t o) {
@@ -155,6 +159,9 @@ typedef struct xn_cpu_bitgemm_kernels {
     void (*dots)(const xn_cpu_lanes *lanes, const xn_cpu_bitgemm_weights *weights, int32_t o,
                  int32_t filters, const xn_cpu_dots *to);
     bool direct; /* dots() reads nothing that it has written */
+    /* counts[r]: the bits in which a query differs from row r of n, [n][words]. */
+    void (*differ)(const uint32_t *rows, int32_t words, int32_t n, const uint32_t *query,
+                   int32_t *counts);
     /* start[f][class] (rows of map.pitch) from filters' prefix sums (xn_cpu_bitgemm_weights). */
     void (*starts)(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start);
 } xn_cpu_bitgemm_kernels;

@@ -236,6 +236,32 @@ static void starts(const xn_cpu_map *map, const int32_t *prefix, int32_t filters
 
 /* ---- bits that differ ---- */
 
+INLINE int32_t differ_words(const uint32_t *row, const uint32_t *query, const int32_t words) {
+    int64_t count = 0;
+    int32_t w = 0;
+    for (; w + 2 <= words; w += 2) {
+        uint64_t a, b;
+        memcpy(&a, row + w, sizeof a);
+        memcpy(&b, query + w, sizeof b);
+        count += __builtin_popcountll(a ^ b);
+    }
+    if (w < words)
+        count += __builtin_popcount(row[w] ^ query[w]);
+    return (int32_t)count;
+}
+
+/* Of the usual widths by a known number of words. */
+static void differ(const uint32_t *rows, int32_t words, int32_t n, const uint32_t *query,
+                   int32_t *counts) {
+    for (int32_t r = 0; r < n; r++, rows += words)
+        counts[r] = words == 32   ? differ_words(rows, query, 32)
+                    : words == 16 ? differ_words(rows, query, 16)
+                    : words == 8  ? differ_words(rows, query, 8)
+                    : words == 4  ? differ_words(rows, query, 4)
+                    : words == 2  ? differ_words(rows, query, 2)
+                                  : differ_words(rows, query, words);
+}
+
 #if defined(NIBBLES)
 #include "bitgemm_nibbles.h"
 #elif defined(CARRY_SAVE)
@@ -358,5 +384,6 @@ const xn_cpu_bitgemm_kernels KERNELS = {
     .arrange = ARRANGE,
     .dots = dots,
     .direct = DIRECT,
+    .differ = differ,
     .starts = starts,
 };

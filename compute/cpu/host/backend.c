@@ -144,9 +144,10 @@ static void *arena_of(const xn_stream *stream, size_t bytes) {
 static bool weights_fit(const xn_step *step, const xn_prepared *p) {
     const xn_conv *conv = &step->conv;
     const xn_epilogue *e = &conv->epilogue;
+    const bool dense = step->kind == XN_STEP_TOP_K && conv->mode == XN_MODE_XNOR;
     const bool kernel = step->kind == XN_STEP_STEM
                             ? p && p->weights->planes
-                            : step->kind != XN_STEP_CONV ||
+                            : (step->kind != XN_STEP_CONV && !dense) ||
                                   (p && p->group_channels == conv->group_channels &&
                                    p->kernel_h == conv->kernel_h && p->kernel_w == conv->kernel_w);
     if (!p)
@@ -263,7 +264,7 @@ static int64_t pass_images(const xn_stream *stream, size_t image_bytes) {
 
 const xn_backend xn_backend_cpu = {
     .name = "cpu",
-    .kinds = (1u << XN_STEP_TOP_K) - 1,
+    .kinds = (1u << XN_STEP_KIND_COUNT) - 1,
     .device_count = device_count,
     .device_open = device_open,
     .device_configure = device_configure,

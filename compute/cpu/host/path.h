@@ -107,7 +107,7 @@ struct xn_cpu_path {
 /* ---- paths.c ---- */
 
 extern const xn_cpu_path xn_cpu_lookup, xn_cpu_bitgemm, xn_cpu_real, xn_cpu_direct, xn_cpu_ops,
-    xn_cpu_stem;
+    xn_cpu_stem, xn_cpu_top_k;
 
 /* Way `index` of the ways that this machine can run convolutions, NULL past the last. */
 const xn_cpu_way *xn_cpu_way_at(int index);

@@ -21,14 +21,14 @@ static const xn_cpu_way ways[] = {
 };
 enum { WAY_COUNT = sizeof ways / sizeof *ways };
 
-/* By instruction set: steps that are no convolutions, and stems. */
+/* By instruction set: steps that are no convolutions, stems, and top_k. */
 #define OTHERS(set, name)                                                                          \
     {                                                                                              \
-        {"ops/" name, &xn_cpu_ops, &set}, {                                                        \
-            "stem/" name, &xn_cpu_stem, &set                                                       \
+        {"ops/" name, &xn_cpu_ops, &set}, {"stem/" name, &xn_cpu_stem, &set}, {                    \
+            "top_k/" name, &xn_cpu_top_k, &set                                                     \
         }                                                                                          \
     }
-static const xn_cpu_way others[XN_CPU_SETS][2] = {
+static const xn_cpu_way others[XN_CPU_SETS][3] = {
     [XN_CPU_PORTABLE] = OTHERS(xn_cpu_set_portable, "portable"),
 #if defined(__x86_64__)
     [XN_CPU_AVX2] = OTHERS(xn_cpu_set_avx2, "avx2"),
@@ -82,5 +82,5 @@ const xn_cpu_way *xn_cpu_way_choose(const xn_step *step, const xn_cpu_set *set) 
 }
 
 const xn_cpu_way *xn_cpu_way_of_kind(int32_t kind, const xn_cpu_set *set) {
-    return &others[set->isa][kind == XN_STEP_STEM];
+    return &others[set->isa][kind == XN_STEP_STEM ? 1 : kind == XN_STEP_TOP_K ? 2 : 0];
 }

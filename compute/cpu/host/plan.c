@@ -104,6 +104,8 @@ static const xn_cpu_way *way_of(const xn_stream *stream, const xn_step *step) {
 static xn_status add_epilogue(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->step.conv;
     const size_t image = (size_t)xn_conv_output_elements(conv); /* bytes of signs */
+    if (plan->step.kind == XN_STEP_TOP_K) /* of which there may be millions, and one value of all */
+        return XN_OK;
     xn_cpu_sizer sizer = {.bytes = plan->shared_bytes};
     plan->factor_offset = xn_cpu_take(&sizer, (size_t)conv->out_channels, sizeof(float));
     plan->bias_offset = xn_cpu_take(&sizer, (size_t)conv->out_channels, sizeof(float));

@@ -15,7 +15,8 @@ enum {
     XN_CPU_FORM_REAL = XN_CPU_FORM_MANY + 3, /* 2 variants: as they are, as signs */
     XN_CPU_FORM_STEM = XN_CPU_FORM_REAL + 2, /* 2 variants: xn_cpu_stem_packing */
     XN_CPU_FORM_THRESHOLDS = XN_CPU_FORM_STEM + 2,
-    XN_CPU_FORM_SLOTS = XN_CPU_FORM_THRESHOLDS + 12
+    XN_CPU_FORM_TOP_K = XN_CPU_FORM_THRESHOLDS + 12,
+    XN_CPU_FORM_SLOTS
 };
 
 typedef struct xn_cpu_form {

@@ -66,7 +66,8 @@ void xn_cpu_run_images(const xn_plan *plan, const xn_prepared *prepared, int64_t
                                          .factor = factor,
                                          .bias = bias},
                             .threads = threads};
-    if (conv->mode != XN_MODE_XNOR || !xn_cpu_is_dots(&conv->epilogue))
+    if (plan->step.kind != XN_STEP_TOP_K &&
+        (conv->mode != XN_MODE_XNOR || !xn_cpu_is_dots(&conv->epilogue)))
         xn_cpu_epilogue_fill(conv, weights, 0, conv->out_channels, factor, bias);
     if (plan->signs_images)
         run_with_signs(&run, count);

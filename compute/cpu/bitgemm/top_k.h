@@ -1,0 +1,118 @@
+/* top_k.h: steps of kind top_k: the k best of a row of values, and where they stand.
+ *
+ *   top_k.c        plans and runs
+ *   top_k_scan.c   some rows of a dense layer, or values, and some queries
+ *   top_k_best.c   the best so far
+ *
+ * With weights, each image is a query, and each filter, called a row here, has a value: the
+ * epilogue of their dot. Rows are cut into parts, which threads take; each thread keeps the k best
+ * of what it has seen for each query, and the lists are merged at the end. Since the order of
+ * (value, position) is total, the answer does not depend on who saw what, or when.
+ *
+ * What makes that fast: nearly no row is among the best. Where all rows have one factor, bias and
+ * slope, a value is a function of the dot, and if it never turns, a row is dismissed by comparing
+ * its dot with a limit, which the kernels of bitgemm do for 32 queries as they count (their `least`
+ * and `words`). There a lane is a row of the index, and a filter a query. Otherwise values are
+ * computed of all dots. */
+#ifndef XN_CPU_TOP_K_H
+#define XN_CPU_TOP_K_H
+
+#include "bitgemm.h"
+#include "path.h"
+
+/* ---- top_k_best.c ---- */
+
+/* A value and its position as one number, the better the smaller: values in order, NaN last, then
+ * the position. */
+typedef uint64_t xn_cpu_ranked;
+#define XN_CPU_RANKED_NONE UINT64_MAX /* worse than all that are */
+
+/* The upper half. -0 counts as 0. */
+uint32_t xn_cpu_rank_of(float value, bool largest);
+float xn_cpu_rank_value(uint32_t rank, bool largest);
+
+static inline xn_cpu_ranked xn_cpu_ranked_at(uint32_t rank, int32_t position) {
+    return (uint64_t)rank << 32 | (uint32_t)position;
+}
+
+/* A heap of the k best so far, the worst first; all NONE at the beginning. */
+void xn_cpu_best_begin(xn_cpu_ranked *heap, int32_t k);
+void xn_cpu_best_push(xn_cpu_ranked *heap, int32_t k, xn_cpu_ranked one);
+/* Sorts it, the best first: no heap any more. */
+void xn_cpu_best_sort(xn_cpu_ranked *heap, int32_t k);
+
+/* ---- a plan and a run ---- */
+
+/* Arrays in scratch. */
+enum {
+    XN_CPU_TOP_K_QUERIES,  /* shared: uint32 [group][words], with all bits turned where reversed */
+    XN_CPU_TOP_K_NIBBLES,  /* shared: xn_cpu_bitgemm_weights.nibbles of the queries, */
+    XN_CPU_TOP_K_PAIRS,    /* shared: or .pairs */
+    XN_CPU_TOP_K_RANKS,    /* shared: uint32 [bits + 1]: rank of the value, by bits that differ */
+    XN_CPU_TOP_K_STARTED,  /* shared: bool [threads]: it has begun its lists of the group */
+    XN_CPU_TOP_K_HEAPS,    /* xn_cpu_ranked [group][k] */
+    XN_CPU_TOP_K_LIMITS,   /* int32 [group]: the most bits that a row among the best differs in */
+    XN_CPU_TOP_K_PLANES,   /* uint32 [words][lanes], behind LEAD words */
+    XN_CPU_TOP_K_PATCHES,  /* uint32 [words][pitch] */
+    XN_CPU_TOP_K_ARRANGED, /* the same as the kernels read it */
+    XN_CPU_TOP_K_KINDS,    /* int32 [pitch]: 0 */
+    XN_CPU_TOP_K_STARTS,   /* int32 [XN_CPU_MOST_FILTERS][map.pitch]: the bits of a row */
+    XN_CPU_TOP_K_DOTS,     /* int32 [XN_CPU_MOST_FILTERS][pitch] */
+    XN_CPU_TOP_K_WORDS,    /* uint32 [pitch]: queries for which a row may be among the best */
+    XN_CPU_TOP_K_FACTORS,  /* float [lanes], */
+    XN_CPU_TOP_K_BIASES,   /* float [lanes]: of the rows; */
+    XN_CPU_TOP_K_VALUES,   /* float [lanes] */
+    XN_CPU_TOP_K_ARRAYS
+};
+
+/* A plan's. */
+typedef struct xn_cpu_top_k_state {
+    xn_conv lanes_conv; /* of rows as pixels: what the kernels take for an image's row */
+    xn_cpu_map *map;    /* of that; owned */
+    int32_t words;      /* of a row and a query; 0 without weights */
+    int32_t lanes, pitch;
+    int32_t group; /* queries between two passes over the rows */
+    size_t offset[XN_CPU_TOP_K_ARRAYS];
+} xn_cpu_top_k_state;
+
+/* A group of queries. */
+typedef struct xn_cpu_top_k_job {
+    const xn_cpu_run *run;
+    const xn_plan *plan;
+    const xn_cpu_top_k_state *state;
+    const xn_cpu_bitgemm_kernels *kernels;
+    const xn_cpu_image *images; /* the queries */
+    int32_t queries;
+    int32_t share;                /* of them a unit */
+    int64_t parts;                /* of the rows */
+    bool by_limit;                /* values are a function of the dot that never turns */
+    bool reversed;                /* it is the most bits that differ that are best */
+    xn_cpu_bitgemm_weights asked; /* the queries, as filters */
+} xn_cpu_top_k_job;
+
+enum { XN_CPU_TOP_K_LEAD = 16 /* words in front of planes, which kernels may read */ };
+enum { XN_CPU_TOP_K_PART = 4096 /* rows of a unit */ };
+
+static inline void *xn_cpu_top_k_shared(const xn_cpu_top_k_job *j, int array) {
+    return xn_cpu_shared(j->plan) + j->state->offset[array];
+}
+
+static inline void *xn_cpu_top_k_own(const xn_cpu_top_k_job *j, int thread, int array) {
+    return xn_cpu_slice(j->plan, thread) + j->state->offset[array];
+}
+
+static inline xn_cpu_ranked *xn_cpu_top_k_heap(const xn_cpu_top_k_job *j, int thread,
+                                               int32_t query) {
+    return (xn_cpu_ranked *)xn_cpu_top_k_own(j, thread, XN_CPU_TOP_K_HEAPS) +
+           (int64_t)query * j->plan->step.attributes.k;
+}
+
+/* ---- top_k_scan.c ---- */
+
+/* The value of a row: the epilogue of a dot. */
+float xn_cpu_top_k_value(const xn_cpu_epilogue *e, int32_t row, int32_t dot, float factor,
+                         float bias);
+/* A task (parallel.h): a part of the rows for a share of the queries. */
+void xn_cpu_top_k_scan(void *job, int64_t unit, int thread);
+
+#endif
