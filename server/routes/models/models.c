@@ -99,20 +99,10 @@ static void show_ready(xn_context *ctx) {
 
 /* ---- configuration: of a model's, what clients read ---- */
 
-static const char *config_datatype(xn_datatype datatype) {
-    switch (datatype) {
-    case XN_UINT8:
-        return "TYPE_UINT8";
-    case XN_FP16:
-        return "TYPE_FP16";
-    default:
-        return "TYPE_FP32";
-    }
-}
-
 static void append_config_end(xn_document *text, const xn_model_end *end) {
     append_member(text, "name", end->name);
-    xn_document_add(text, ", \"data_type\": \"%s\", \"dims\": ", config_datatype(end->datatype));
+    xn_document_add(text, ", \"data_type\": \"TYPE_%s\", \"dims\": ",
+                    xn_datatype_name(end->datatype));
     append_list(text, &end->shape, "");
 }
 
