@@ -1,5 +1,5 @@
 /* signals.h: what signals do to the daemon. They are taken on the main thread by waiting for them:
- * there is no signal handler.
+ * there is no signal handler but that of SIGBUS, for files that were cut short (mapping.h).
  *
  *   SIGTERM, SIGINT, SIGQUIT   drain and leave
  *   SIGHUP                     reload

@@ -138,19 +138,23 @@ xn_status xn_shape_elements(const xn_shape *shape, xn_datatype datatype, int64_t
     return XN_OK;
 }
 
-xn_status xn_tensor_check(const xn_tensor *tensor, const char *name, int64_t max_elements,
-                          xn_error *error) {
+xn_status xn_tensor_check(const xn_tensor *tensor, const char *name, bool packed,
+                          int64_t max_elements, xn_error *error) {
     int64_t elements;
     size_t bytes;
     char path[PATH_BYTES], list[XN_DATATYPE_LIST];
-    if (!xn_datatype_may_be(tensor->datatype, XN_AS_WEIGHTS)) {
+    const bool bits = packed && tensor->datatype == XN_BITS;
+    xn_shape shape = tensor->shape;
+    if (bits && shape.rank == 2)
+        shape = (xn_shape){4, {shape.dims[0], shape.dims[1], 1, 1}};
+    if (!bits && !xn_datatype_may_be(tensor->datatype, XN_AS_WEIGHTS)) {
         snprintf(path, sizeof path, "%s.datatype", name);
         return xn_fail(error, XN_ERR_MALFORMED, path, "%s is %s; expected %s", path,
                        xn_datatype_name(tensor->datatype),
                        xn_datatype_list(XN_AS_WEIGHTS, XN_NAMES_OIP, "", list));
     }
-    xn_status status = xn_shape_elements(&tensor->shape, tensor->datatype, max_elements, name,
-                                         &elements, &bytes, error);
+    xn_status status =
+        xn_shape_elements(&shape, tensor->datatype, max_elements, name, &elements, &bytes, error);
     if (status || (elements == tensor->elements && bytes == tensor->bytes))
         return status;
     return xn_fail(error, XN_ERR_GEOMETRY, path_of(name, path),

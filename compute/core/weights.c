@@ -12,7 +12,7 @@
 static xn_status check_tensor(const xn_tensor *tensor, const char *name, int rank,
                               const char *layout, xn_error *error) {
     char path[40];
-    xn_status status = xn_tensor_check(tensor, name, INT64_MAX, error);
+    xn_status status = xn_tensor_check(tensor, name, rank == 4, INT64_MAX, error);
     if (status || tensor->shape.rank == rank)
         return status;
     snprintf(path, sizeof path, "%s.shape", name);
@@ -115,25 +115,47 @@ static int64_t filter_size(const xn_weights *w) {
     return (int64_t)w->group_channels * w->kernel_h * w->kernel_w;
 }
 
-static bool fill_kernel(xn_weights *w, const xn_tensor *weights) {
-    int64_t taps = (int64_t)w->kernel_h * w->kernel_w, filter = filter_size(w), words;
-    if (!xn_mul_i64(w->out_channels * (int64_t)w->words, taps, &words))
+static bool lies_as_bits(const xn_weights *w, const xn_tensor *weights) {
+    return w->group_channels % 32 == 0 && (uintptr_t)weights->data % sizeof *w->bits == 0;
+}
+
+static bool make_bits(xn_weights *w, int64_t pixels) {
+    int64_t words;
+    w->own_bits = xn_mul_i64(pixels, w->words, &words)
+                      ? xn_mem_zalloc((size_t)words, sizeof *w->own_bits)
+                      : NULL;
+    w->bits = w->own_bits;
+    return w->bits;
+}
+
+static bool fill_kernel(xn_weights *w, const xn_weights_parts *parts) {
+    const xn_tensor *weights = parts->weights;
+    const int64_t taps = (int64_t)w->kernel_h * w->kernel_w, filter = filter_size(w);
+    const int64_t pixels = w->out_channels * taps; /* no more than the filters' values: they fit */
+    if (weights->datatype == XN_BITS && parts->stays && lies_as_bits(w, weights)) {
+        w->bits = weights->data;
+        return true;
+    }
+    if (!make_bits(w, pixels))
         return false;
+    if (weights->datatype == XN_BITS) {
+        xn_pack_words_of_bytes(weights->data, pixels, w->group_channels, w->own_bits);
+        return true;
+    }
     w->real = grab_weights(weights);
-    w->bits = xn_mem_zalloc((size_t)words, sizeof *w->bits);
     w->alpha = xn_mem_zalloc((size_t)w->out_channels, sizeof *w->alpha);
-    if (!w->real || !w->bits || !w->alpha)
+    if (!w->real || !w->alpha)
         return false;
-    xn_pack_weights(w->real, w->out_channels, w->group_channels, taps, w->bits);
+    xn_pack_weights(w->real, w->out_channels, w->group_channels, taps, w->own_bits);
     for (int32_t o = 0; o < w->out_channels; o++)
         w->alpha[o] = mean_magnitude(w->real + o * filter, filter);
     return true;
 }
 
 static bool fill(xn_weights *w, const xn_weights_parts *parts) {
-    return (!parts->weights || fill_kernel(w, parts->weights)) &&
-           grab_values(parts->scale, &w->scale) && grab_values(parts->bias, &w->bias) &&
-           grab_values(parts->slope, &w->slope) && grab_values(parts->shift, &w->shift);
+    return (!parts->weights || fill_kernel(w, parts)) && grab_values(parts->scale, &w->scale) &&
+           grab_values(parts->bias, &w->bias) && grab_values(parts->slope, &w->slope) &&
+           grab_values(parts->shift, &w->shift);
 }
 
 static void set_shape(xn_weights *w, const xn_weights_parts *parts) {
@@ -186,7 +208,7 @@ void xn_weights_free(xn_weights *weights) {
     xn_mem_free(weights->bias);
     xn_mem_free(weights->scale);
     xn_mem_free(weights->alpha);
-    xn_mem_free(weights->bits);
+    xn_mem_free(weights->own_bits);
     xn_mem_free(weights->real);
     xn_mem_free(weights);
 }

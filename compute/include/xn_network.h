@@ -31,6 +31,13 @@
 extern "C" {
 #endif
 
+/* A block of memory, and how its owner gives it back: xn_mem_unmap, where it was mapped. */
+typedef struct xn_memory {
+    void *bytes;
+    size_t length;
+    void (*release)(void *bytes, size_t length);
+} xn_memory;
+
 /* Immutable. Owns everything in it; the graph and its tensors are not needed any more. Several
  * outputs lie one after the other in the program's output, each as [C][H][W] in FP32, in the order
  * in which they were asked for. */
@@ -48,11 +55,18 @@ typedef struct xn_network {
     /* XN_PRECISION_FP16: values between steps, or real weights, were rounded to it; else FP32. What
      * a backend's products are computed from beside that, its plans say. */
     xn_precision precision;
+    xn_memory tensors; /* what weights point into; release is NULL where they do not */
 } xn_network;
 
 /* Errors: XN_ERR_NO_MEMORY, XN_ERR_LIMIT (a filter of more values than int32 holds;
  * parameters that take more than 1 GiB, in double and for each channel). */
 xn_status xn_network_lower(const xn_graph *graph, xn_network **out, xn_error *error);
+/* The same of a graph whose tensors lie in memory that may stay: packed bits of binary layers are
+ * used in it as they are, if they can be (xn_weights_parts.stays). Where any are, the network has
+ * taken the memory (network->tensors) and releases it when it is freed; else, and where lowering
+ * fails, it is the caller's. tensors: or NULL. */
+xn_status xn_network_lower_in_place(const xn_graph *graph, const xn_memory *tensors,
+                                    xn_network **out, xn_error *error);
 void xn_network_free(xn_network *network); /* NULL-safe */
 
 #ifdef __cplusplus

@@ -96,9 +96,10 @@ typedef struct xn_tensor {
 } xn_tensor;
 
 /* Refuses a tensor of a datatype that weights may not have, or whose fields contradict each other:
- * a caller's bug that would read past its data. name: as in xn_shape_elements. */
-xn_status xn_tensor_check(const xn_tensor *tensor, const char *name, int64_t max_elements,
-                          xn_error *error);
+ * a caller's bug that would read past its data. packed: it may also be BITS, of which [O, I] is
+ * [O, I, 1, 1]. name: as in xn_shape_elements. */
+xn_status xn_tensor_check(const xn_tensor *tensor, const char *name, bool packed,
+                          int64_t max_elements, xn_error *error);
 
 /* Converts element values to fp32, exactly: every input datatype but BITS is a subset of fp32, BOOL
  * is 0 and 1. src and dst do not overlap; count elements. */

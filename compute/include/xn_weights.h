@@ -16,13 +16,15 @@ extern "C" {
  *
  * Steps that have no kernel (affine, prelu) have weights without one: only values for each channel.
  * There group_channels, kernel_h, kernel_w and words are 0, and real, bits and alpha NULL. A
- * backend without such steps refuses to prepare them (XN_ERR_UNSUPPORTED). */
+ * backend without such steps refuses to prepare them (XN_ERR_UNSUPPORTED).
+ *
+ * Weights made of BITS are signs, for mode xnor without alpha: real and alpha are NULL. */
 typedef struct xn_weights {
     int32_t out_channels, group_channels, kernel_h, kernel_w;
     int32_t words;        /* per tap */
     xn_datatype datatype; /* of the tensor it was made from */
     float *real;          /* [O][C/groups][KH][KW], exact fp32 of the source */
-    uint32_t *bits;       /* [O][KH][KW][words] */
+    const uint32_t *bits; /* [O][KH][KW][words] */
     float *alpha;         /* [O] mean |W|, summed in double, rounded once */
     float *scale;         /* [O] or NULL */
     float *bias;          /* [O] or NULL */
@@ -30,20 +32,24 @@ typedef struct xn_weights {
     /* Of a stem, whose kernel they are: `real` and `bits` are NULL then, and `scale` is theirs. Set
      * by lowering; owned. */
     struct xn_planes *planes;
-    size_t host_bytes; /* memory this object holds */
+    uint32_t *own_bits; /* bits, or NULL where those are in memory that others own */
+    size_t host_bytes;  /* memory this object holds */
 } xn_weights;
 
 /* What weights are made of; borrowed while they are made. Where weights is NULL there is no kernel,
  * and at least one of the others is given. */
 typedef struct xn_weights_parts {
     const xn_tensor *weights, *scale, *bias, *slope, *shift;
+    /* The data of `weights` stays for as long as what is made of it: BITS that lie as `bits` do, in
+     * 32 channels and aligned to 4, are not copied. */
+    bool stays;
 } xn_weights_parts;
 
-/* Copies and prepares. weights: rank 4 [O, C/groups, KH, KW] of an input datatype; the others:
- * NULL or rank 1 [O] of an input datatype. Errors: XN_ERR_GEOMETRY (rank, sizes that differ; fields
- * "weights.shape", "scale.shape", "bias.shape", "slope.shape", "shift.shape"), XN_ERR_MALFORMED (a
- * datatype; nothing given), XN_ERR_LIMIT, XN_ERR_NO_MEMORY. The caller owns *out and frees it with
- * xn_weights_free. */
+/* Copies and prepares. weights: rank 4 [O, C/groups, KH, KW] of an input datatype or BITS; the
+ * others: NULL or rank 1 [O] of an input datatype. Errors: XN_ERR_GEOMETRY (rank, sizes that
+ * differ; fields "weights.shape", "scale.shape", "bias.shape", "slope.shape", "shift.shape"),
+ * XN_ERR_MALFORMED (a datatype; nothing given), XN_ERR_LIMIT, XN_ERR_NO_MEMORY. The caller owns
+ * *out and frees it with xn_weights_free. */
 xn_status xn_weights_create_parts(const xn_weights_parts *parts, xn_weights **out, xn_error *error);
 
 /* The same of the parts that a request to /conv may bring: weights is not NULL. */

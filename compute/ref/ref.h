@@ -8,10 +8,10 @@
  *   ref_epilogue.c  from accumulators to what is stored
  *
  * Plain loops in the order of the equations, double wherever a value is real, one thread, no
- * packing (xn_weights.bits and xn_weights.alpha are never looked at), every tap tested against the
- * image on its own. What a step stores is rounded once, there. With the other backends it shares
- * only the definition of sign. Slow by design: for tests, and for `--backend ref` when someone
- * doubts an answer. */
+ * packing (xn_weights.alpha is never looked at, xn_weights.bits only of weights that were packed in
+ * their file), every tap tested against the image on its own. What a step stores is rounded once,
+ * there. With the other backends it shares only the definition of sign. Slow by design: for tests,
+ * and for `--backend ref` when someone doubts an answer. */
 #ifndef XN_REF_H
 #define XN_REF_H
 
@@ -26,6 +26,7 @@ struct xn_device {
 struct xn_prepared {
     int32_t out_channels, group_channels, kernel_h, kernel_w;
     float *real;
+    const xn_weights *packed; /* borrowed, where there is no real: weights are its bits */
     double *alpha, *scale, *bias, *slope, *shift;
     const struct xn_planes *planes; /* borrowed */
 };

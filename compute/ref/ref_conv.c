@@ -25,8 +25,15 @@ static bool tap_value(const place *p, int32_t c, int32_t i, int32_t j, float *va
     return true;
 }
 
+static float packed_at(const xn_weights *w, int64_t o, int32_t c, int32_t i, int32_t j) {
+    const uint32_t *tap = w->bits + ((o * w->kernel_h + i) * w->kernel_w + j) * w->words;
+    return tap[c / 32] >> (c % 32) & 1 ? 1 : -1;
+}
+
 static float weight_at(const place *p, int32_t o, int32_t c, int32_t i, int32_t j) {
     const xn_prepared *w = p->weights;
+    if (!w->real)
+        return packed_at(w->packed, o, c, i, j);
     int64_t channel = (int64_t)o * w->group_channels + c;
     return w->real[(channel * w->kernel_h + i) * w->kernel_w + j];
 }

@@ -84,6 +84,7 @@ static bool copy_kernel(const xn_weights *weights, xn_prepared *p) {
     const int64_t filter = (int64_t)weights->group_channels * weights->kernel_h * weights->kernel_w;
     const size_t channels = (size_t)weights->out_channels;
     const size_t bytes = channels * (size_t)filter * sizeof *p->real;
+    p->packed = weights;
     if (!weights->real)
         return true;
     p->real = xn_mem_alloc(bytes);

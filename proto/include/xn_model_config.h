@@ -54,8 +54,8 @@ void xn_model_config_about(const xn_model_config *config, xn_model_about *out);
  * a tensor of no layer is an error that names it. limits: as xn_graph_create.
  *
  * The graph borrows bytes, which are aligned to 64, until it is freed (lowering copies what it
- * needs, so that is soon). Tensors that are packed, or do not lie aligned in bytes, are copied to
- * *memory, one block of at most 8 * length bytes or NULL: the caller's, to be freed with
+ * needs, so that is soon). Packed weights are BITS in it. Tensors that do not lie aligned in bytes
+ * are copied to *memory, one block of at most length bytes or NULL: the caller's, to be freed with
  * xn_mem_free after the graph. */
 xn_status xn_model_config_graph(const xn_model_config *config, const void *bytes, size_t length,
                                 const xn_conv_limits *limits, xn_graph **out, void **memory,

@@ -280,31 +280,43 @@ static xn_status read_open(const xn_model_read *what, int fd, const struct stat 
     return XN_OK;
 }
 
+void xn_model_free_copy(void *bytes, size_t length) {
+    (void)length;
+    xn_mem_free(bytes);
+}
+
+static xn_status copy_open(const xn_model_read *what, int fd, const struct stat *info,
+                           xn_model_bytes *out, xn_error *error) {
+    const size_t length = (size_t)info->st_size;
+    void *bytes = xn_mem_alloc(length);
+    if (!bytes)
+        return xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for the %zu bytes of %.130s",
+                       length, what->file);
+    *out = (xn_model_bytes){bytes, length, xn_model_free_copy};
+    xn_status status = read_open(what, fd, info, bytes, error);
+    if (status != XN_OK)
+        xn_model_bytes_free(out);
+    return status;
+}
+
 xn_status xn_model_folder_read(const xn_model_folder *folder, const xn_model_read *what,
                                xn_model_bytes *out, xn_error *error) {
     struct stat info;
     int fd = -1;
-    char *bytes = NULL;
     xn_status status = open_plain(folder, what->file, &fd, &info, error);
     if (status != XN_OK)
         return status;
+    const bool maps = what->map && info.st_size >= XN_MAPPING_LEAST_BYTES;
     status = xn_model_check_size(what, (size_t)info.st_size, error);
-    if (status == XN_OK && !(bytes = xn_mem_alloc((size_t)info.st_size)))
-        status = xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for the %lld bytes of %.130s",
-                         (long long)info.st_size, what->file);
-    if (status == XN_OK)
-        status = read_open(what, fd, &info, bytes, error);
+    if (status == XN_OK && !(maps && xn_mapping_create(fd, &info, out)))
+        status = copy_open(what, fd, &info, out, error);
     close(fd);
-    if (status != XN_OK) {
-        xn_mem_free(bytes);
-        return status;
-    }
-    *out = (xn_model_bytes){bytes, (size_t)info.st_size};
-    return XN_OK;
+    return status;
 }
 
 void xn_model_bytes_free(xn_model_bytes *bytes) {
-    xn_mem_free(bytes->bytes);
+    if (bytes->bytes)
+        bytes->release(bytes->bytes, bytes->length);
     *bytes = (xn_model_bytes){0};
 }
 

@@ -16,6 +16,7 @@
 #define XN_MODELS_INTERNAL_H
 
 #include "arrays.h"
+#include "mapping.h"
 #include "models.h"
 #include "version_policy.h"
 #include "xn_mem.h"
@@ -65,11 +66,9 @@ void xn_model_folder_close(xn_model_folder *folder);
 /* Of its large file, as it is now; 0: there is none. */
 int64_t xn_model_folder_bytes(const xn_model_folder *folder);
 
-/* A file in memory, aligned to XN_MEM_ALIGNMENT. */
-typedef struct xn_model_bytes {
-    void *bytes;
-    size_t length;
-} xn_model_bytes;
+/* A file in memory, aligned to XN_MEM_ALIGNMENT: a copy, or where xn_model_read.map says so the
+ * file itself (mapping.h). */
+typedef xn_memory xn_model_bytes;
 
 /* A plain file of the folder. `most` bytes, which `limit` names if it is a setting. stop: gives up
  * when it becomes true. XN_ERR_LOADING where it changes while it is read. */
@@ -78,10 +77,12 @@ typedef struct xn_model_read {
     int64_t most;
     const char *limit;
     const atomic_bool *stop;
+    bool map; /* if it is large */
 } xn_model_read;
 xn_status xn_model_check_size(const xn_model_read *what, size_t bytes, xn_error *error);
 xn_status xn_model_folder_read(const xn_model_folder *folder, const xn_model_read *what,
                                xn_model_bytes *out, xn_error *error);
+void xn_model_free_copy(void *bytes, size_t length); /* the release of copies */
 void xn_model_bytes_free(xn_model_bytes *bytes);
 
 /* Calls `each` with the name of every folder in the repository that may be a model's, in the order
@@ -104,6 +105,7 @@ typedef struct xn_model_version {
     xn_model_config *config;     /* the names of its ends are there */
     xn_network *network;         /* until the asset has it */
     xn_model_counters *counters; /* of the name and version: outlives a reload */
+    size_t mapped_bytes;         /* of its file, where weights lie in it */
     size_t host_bytes;           /* of all that is kept of it, also on devices that are the host */
     int layer_count, step_count;
     xn_model_end *outputs;

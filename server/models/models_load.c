@@ -43,14 +43,15 @@ static xn_status copy_override(const void *bytes, size_t length, const xn_model_
         return xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for the %zu bytes of %.130s",
                        length, what->file);
     memcpy(own, bytes, length);
-    *out = (xn_model_bytes){own, length};
+    *out = (xn_model_bytes){own, length, xn_model_free_copy};
     return XN_OK;
 }
 
 /* `most` without a limit's name is the format's own bound. */
 static xn_status read_file(version_load *m, const char *file, int64_t most, const char *limit,
                            xn_model_bytes *out, xn_error *error) {
-    const xn_model_read what = {file, most, limit, m->limits->stop};
+    const bool map = !strcmp(file, XN_MODEL_TENSORS_FILE);
+    const xn_model_read what = {file, most, limit, m->limits->stop, map};
     const xn_model_file *overrides = find_override(m, file);
     const bool text = m->overrides && m->overrides->config && !strcmp(file, XN_MODEL_CONFIG_FILE);
     xn_status status;
@@ -226,6 +227,19 @@ static xn_status check_image(const version_load *m, const xn_graph *graph, xn_er
                          (long long)shape.dims[2], (long long)most);
 }
 
+/* A network whose weights point into the mapped file has taken it. */
+static xn_status lower(version_load *m, const xn_graph *graph, xn_error *error) {
+    xn_model_version *v = m->version;
+    const bool mapped = m->tensors.release != xn_model_free_copy;
+    xn_status status =
+        xn_network_lower_in_place(graph, mapped ? &m->tensors : NULL, &v->network, error);
+    if (status == XN_OK && v->network->tensors.bytes) {
+        v->mapped_bytes = m->tensors.length;
+        m->tensors = (xn_model_bytes){0};
+    }
+    return status;
+}
+
 static xn_status make_network(version_load *m, xn_error *error) {
     xn_model_version *v = m->version;
     xn_graph *graph = NULL;
@@ -234,7 +248,7 @@ static xn_status make_network(version_load *m, xn_error *error) {
     xn_status status = xn_model_config_graph(v->config, m->tensors.bytes, m->tensors.length,
                                              &m->limits->of_image, &graph, &copies, &why);
     if (status == XN_OK)
-        status = xn_network_lower(graph, &v->network, &why);
+        status = lower(m, graph, &why);
     if (status == XN_OK)
         status = check_image(m, graph, &why);
     if (status != XN_OK && error)
@@ -278,7 +292,7 @@ xn_status xn_model_version_read(const char *name, const xn_model_folder *folder,
         xn_model_release(&version->model);
         return status;
     }
-    version->host_bytes = (size_t)(xn_mem_held() - before);
+    version->host_bytes = (size_t)(xn_mem_held() - before) + version->mapped_bytes;
     *out = version;
     return XN_OK;
 }
@@ -286,7 +300,7 @@ xn_status xn_model_version_read(const char *name, const xn_model_folder *folder,
 xn_status xn_model_own_name(const xn_model_folder *folder, char name[XN_PROTO_MAX_NAME + 1],
                             xn_error *error) {
     static const atomic_bool go_on = false;
-    const xn_model_read what = {XN_MODEL_CONFIG_FILE, XN_MODEL_CONFIG_BYTES, NULL, &go_on};
+    const xn_model_read what = {XN_MODEL_CONFIG_FILE, XN_MODEL_CONFIG_BYTES, NULL, &go_on, false};
     xn_model_config *config = NULL;
     xn_model_bytes text;
     xn_model_about about;

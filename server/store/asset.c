@@ -1,4 +1,5 @@
 /* asset.c: one set of weights, or a network, and its references. */
+#include "mapping.h"
 #include "store_internal.h"
 
 /* In one block: the asset, a slot for each device, and each slot's prepared weights. Lowering
@@ -70,10 +71,19 @@ const xn_weights *xn_asset_weights(const xn_asset *asset) {
     return asset->weights;
 }
 
+xn_status xn_asset_check_intact(const xn_asset *asset, xn_error *error) {
+    if (!asset->network || !asset->network->tensors.bytes ||
+        xn_mapping_is_intact(&asset->network->tensors))
+        return XN_OK;
+    return xn_fail(error, XN_ERR_IO, "model",
+                   "the model's file was written into while it served; load the model again, and "
+                   "replace files by renaming others to their names");
+}
+
 size_t xn_asset_bytes(const xn_asset *asset) {
-    size_t bytes = 0;
     if (!asset->network)
         return asset->weights->host_bytes;
+    size_t bytes = asset->network->tensors.length;
     for (int i = 0; i < asset->network->weights_count; i++)
         bytes += asset->network->weights[i]->host_bytes;
     return bytes;

@@ -15,6 +15,8 @@ typedef struct xn_asset xn_asset;
 void xn_asset_release(xn_asset *asset); /* NULL-safe */
 void xn_asset_retain(xn_asset *asset);
 const xn_weights *xn_asset_weights(const xn_asset *asset); /* NULL: it is a network */
+/* XN_ERR_IO: its weights lie in a file that was written into since it was loaded. */
+xn_status xn_asset_check_intact(const xn_asset *asset, xn_error *error);
 
 /* Adds to what xn_store_item.requests shows. */
 void xn_asset_count_requests(xn_asset *asset, int64_t requests);

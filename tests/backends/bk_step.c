@@ -89,7 +89,7 @@ void bk_step_weigh(xn_rng *rng, bool all, bool signs, bk_step *s) {
     const bool kernel =
         s->step.kind == XN_STEP_CONV || (s->step.kind == XN_STEP_TOP_K && v->mode == XN_MODE_XNOR);
     xn_tensor tensors[PARTS];
-    xn_weights_parts parts = {NULL, NULL, NULL, NULL, NULL};
+    xn_weights_parts parts = {0};
     xn_error error = {0};
     memset(tensors, 0, sizeof tensors);
     if (all || e->factor || s->step.least)

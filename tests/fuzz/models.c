@@ -27,7 +27,8 @@ static void touch(const xn_graph *graph) {
         for (int p = 0; p < XN_LAYER_PARTS; p++) {
             const xn_tensor *tensor = *xn_layer_part(&layer, p);
             const uint8_t *bytes = tensor ? tensor->data : NULL;
-            const size_t each = tensor ? xn_datatype_bytes(tensor->datatype) : 1;
+            const bool packed = tensor && tensor->datatype == XN_BITS;
+            const size_t each = tensor && !packed ? xn_datatype_bytes(tensor->datatype) : 1;
             xf_require((uintptr_t)bytes % each == 0, "a tensor is not aligned");
             for (size_t b = 0; tensor && b < tensor->bytes; b++)
                 sum += bytes[b];

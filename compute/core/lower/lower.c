@@ -43,7 +43,13 @@ static xn_status explain(const xn_lowering *l, xn_status status, xn_error *error
 }
 
 xn_status xn_network_lower(const xn_graph *graph, xn_network **out, xn_error *error) {
+    return xn_network_lower_in_place(graph, NULL, out, error);
+}
+
+xn_status xn_network_lower_in_place(const xn_graph *graph, const xn_memory *tensors,
+                                    xn_network **out, xn_error *error) {
     xn_lowering l = {.graph = graph,
+                     .tensors = tensors,
                      .edges = graph->precision == XN_PRECISION_FP16 ? XN_FP16 : XN_FP32,
                      .tensor_count = 1};
     xn_status status = explain(&l, run(&l, error), error);
@@ -51,7 +57,8 @@ xn_status xn_network_lower(const xn_graph *graph, xn_network **out, xn_error *er
         measure(&l, l.network);
         l.network->serial = next_serial();
         *out = l.network;
-    } else {
+    } else if (l.network) {
+        l.network->tensors = (xn_memory){0}; /* the caller's still */
         xn_network_free(l.network);
     }
     xn_lower_free(&l);
@@ -63,6 +70,8 @@ void xn_network_free(xn_network *network) {
         return;
     for (int i = 0; network->weights && i < network->weights_count; i++)
         xn_weights_free(network->weights[i]);
+    if (network->tensors.release)
+        network->tensors.release(network->tensors.bytes, network->tensors.length);
     xn_mem_free(network->weights);
     xn_mem_free(network->steps);
     xn_mem_free(network);

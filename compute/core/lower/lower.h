@@ -79,6 +79,7 @@ typedef struct xn_block {
 
 typedef struct xn_lowering {
     const xn_graph *graph;
+    const xn_memory *tensors; /* where the graph's lie, if that stays; or NULL */
     xn_node *nodes;
     int count, capacity;
     int result; /* that node */

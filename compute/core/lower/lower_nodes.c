@@ -1,6 +1,7 @@
 /* lower_nodes.c: the nodes that lowering works on, made of a graph's layers. */
 #include "lower.h"
 
+#include "pack.h"
 #include "xn_mem.h"
 
 #include <string.h>
@@ -169,16 +170,34 @@ static bool set_number(xn_lowering *l, float number, int32_t count, double **out
     return *out != NULL;
 }
 
+/* Packed bits as numbers, for the modes that multiply by them. */
+static const xn_tensor *unpack(xn_lowering *l, const xn_tensor *packed) {
+    const int64_t *d = packed->shape.dims, taps = packed->shape.rank == 4 ? d[2] * d[3] : 1;
+    const size_t count = (size_t)packed->elements;
+    xn_tensor *tensor = xn_lower_take(l, 1, sizeof *tensor);
+    int8_t *signs = xn_lower_take(l, count, sizeof *signs);
+    if (!tensor || !signs)
+        return NULL;
+    xn_unpack_signs(packed->data, d[0], d[1], taps, signs);
+    *tensor = (xn_tensor){XN_INT8, packed->shape, packed->elements, count, signs};
+    return tensor;
+}
+
+static bool set_weight(xn_lowering *l, xn_node *n, const xn_tensor *weight) {
+    const bool multiplies = n->op == XN_OP_CONV && n->conv.mode != XN_MODE_XNOR;
+    n->weight = multiplies && weight->datatype == XN_BITS ? unpack(l, weight) : weight;
+    return n->weight || !weight;
+}
+
 static bool set_parts(xn_lowering *l, xn_node *n, const xn_graph_layer *layer) {
     const xn_layer *given = &layer->given;
     const int64_t channels = n->extent.channels;
-    n->weight = given->weight;
     n->conv = layer->conv;
     xn_lower_take_attributes(n->op, &given->attributes, &n->attributes);
     if (n->op == XN_OP_PRELU && !given->slope &&
         !set_number(l, given->attributes.slope, (int32_t)channels, &n->slope))
         return false;
-    return set_values(l, given->scale, channels, &n->scale) &&
+    return set_weight(l, n, given->weight) && set_values(l, given->scale, channels, &n->scale) &&
            set_values(l, given->bias, channels, &n->bias) &&
            (n->slope || set_values(l, given->slope, channels, &n->slope)) &&
            set_values(l, given->shift, channels, &n->shift);

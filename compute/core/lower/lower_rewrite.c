@@ -3,27 +3,46 @@
 #include "lower.h"
 
 #include "hash.h"
+#include "pack.h"
 
 #include <math.h>
 #include <string.h>
 
 /* ---- dense layers ---- */
 
+/* Packed bits of filters [C*H*W] as those of [C, H, W]; NULL without memory. */
+static const xn_tensor *split_taps(xn_lowering *l, const xn_tensor *dense, const xn_extent *image) {
+    const int64_t filters = dense->shape.dims[0], taps = (int64_t)image->height * image->width;
+    const xn_shape shape = {4, {filters, image->channels, image->height, image->width}};
+    const size_t bytes = (size_t)(filters * taps * xn_bits_pixel_bytes(image->channels));
+    xn_tensor *tensor = xn_lower_take(l, 1, sizeof *tensor);
+    uint8_t *bits = xn_lower_take(l, bytes, 1);
+    if (!tensor || !bits)
+        return NULL;
+    xn_pack_split_taps(dense->data, filters, image->channels, taps, bits);
+    *tensor = (xn_tensor){XN_BITS, shape, dense->elements, bytes, bits};
+    return tensor;
+}
+
 /* A dense layer behind flatten is a convolution of the image with a kernel of its size: the
- * weight's values lie in the same order, and K, a mean over the whole image, is the same. */
-static void fold_flatten(xn_lowering *l, int node) {
+ * weight's values lie in the same order, and K, a mean over the whole image, is the same. False
+ * without memory. */
+static bool fold_flatten(xn_lowering *l, int node) {
     xn_node *n = &l->nodes[node];
     xn_conv *v = &n->conv;
     const xn_node *flatten = &l->nodes[n->inputs[0]];
     if (n->op != XN_OP_CONV || flatten->op != XN_OP_FLATTEN || v->groups != 1 || v->kernel_h > 1 ||
         v->kernel_w > 1 || v->pad_top || v->pad_left || v->pad_bottom || v->pad_right ||
         v->height > 1 || v->width > 1)
-        return;
+        return true;
     const xn_extent *image = &l->nodes[flatten->inputs[0]].extent;
     v->channels = v->group_channels = image->channels;
     v->height = v->kernel_h = image->height;
     v->width = v->kernel_w = image->width;
+    if (n->weight->datatype == XN_BITS)
+        n->weight = split_taps(l, n->weight, image);
     xn_lower_set_input(l, node, 0, flatten->inputs[0]);
+    return n->weight;
 }
 
 /* ---- signs ---- */
@@ -327,7 +346,8 @@ static bool simplify_signs(xn_lowering *l) {
 
 bool xn_lower_rewrite(xn_lowering *l) {
     for (int i = 1; i < l->count; i++)
-        fold_flatten(l, i);
+        if (!fold_flatten(l, i))
+            return false;
     if (!xn_lower_find_stems(l) || !xn_lower_sweep(l))
         return false;
     if (!add_signs(l))

@@ -449,6 +449,12 @@ static bool make_planes(chain *c, xn_tensor *scale) {
     return c->planes != NULL;
 }
 
+/* Whether the weight lies in memory that the network takes. */
+static bool stays(const xn_lowering *l, const xn_tensor *weight) {
+    const xn_memory *m = l->tensors;
+    return m && (uintptr_t)weight->data - (uintptr_t)m->bytes < m->length;
+}
+
 static xn_status add_weights(chain *c, xn_error *error) {
     xn_lowering *l = c->l;
     const xn_conv *v = &c->step.conv;
@@ -467,6 +473,7 @@ static xn_status add_weights(chain *c, xn_error *error) {
         kernel.shape =
             (xn_shape){4, {v->out_channels, v->group_channels, v->kernel_h, v->kernel_w}};
         parts.weights = &kernel;
+        parts.stays = stays(l, c->weight);
         if (v->precision == XN_PRECISION_FP16 && v->mode == XN_MODE_FLOAT) {
             kernel.data = round_weights(l, c->weight, v->out_channels);
             kernel.datatype = XN_FP32;
@@ -485,6 +492,8 @@ static xn_status add_weights(chain *c, xn_error *error) {
         network->weights[network->weights_count]->planes = c->planes;
         network->weights[network->weights_count]->host_bytes += c->planes->bytes;
     }
+    if (status == XN_OK && parts.stays && !network->weights[network->weights_count]->own_bits)
+        network->tensors = *l->tensors;
     if (status == XN_OK)
         c->step.weights = network->weights_count++;
     else

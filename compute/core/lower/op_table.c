@@ -178,7 +178,7 @@ static xn_status check_parts(xn_layer *layer, int64_t max_elements, xn_error *er
             return xn_fail(error, XN_ERR_MALFORMED, name,
                            "it has a tensor %s, which op %s does not take; leave it out", name,
                            ops[layer->op].name);
-        status = xn_tensor_check(tensor, name, max_elements, error);
+        status = xn_tensor_check(tensor, name, i == 0, max_elements, error);
     }
     return status;
 }

@@ -79,8 +79,10 @@ typedef struct xn_cpu_pair {
 } xn_cpu_pair;
 
 typedef struct xn_cpu_bitgemm_weights {
-    /* The words of each filter, [O][words]. */
-    uint32_t *bits;
+    /* The words of each filter, [O][words]: own, or where taps share no words those of xn_weights,
+     * which lie the same. */
+    const uint32_t *bits;
+    uint32_t *own_bits; /* or NULL */
     /* NULL, or the same as offsets into a table of rows of 16 bytes: 16 * each nibble, the lowest
      * first. */
     uint8_t *nibbles;

@@ -5,7 +5,7 @@
 /* One filter from [tap][word] to the words of its patches. */
 static void lay_out_filter(const xn_prepared *p, xn_cpu_bitgemm_weights *w,
                            const xn_cpu_patch *patch, size_t o, const uint32_t *from) {
-    uint32_t *bits = w->bits + o * (size_t)patch->words;
+    uint32_t *bits = w->own_bits + o * (size_t)patch->words;
     for (int32_t tap = 0; tap < p->taps; tap++) {
         int32_t shift = tap % patch->sharing * p->group_channels;
         uint32_t *to = bits + (size_t)(tap / patch->sharing) * (size_t)patch->tap_words;
@@ -62,12 +62,13 @@ static void free_weights(void *made) {
     xn_mem_free(w->prefix);
     xn_mem_free(w->pairs);
     xn_mem_free(w->nibbles);
-    xn_mem_free(w->bits);
+    xn_mem_free(w->own_bits);
     xn_mem_free(w);
 }
 
 /* *words: of all filters. */
-static bool allocate(const xn_prepared *p, xn_cpu_bitgemm_weights *w, int layout, size_t *words) {
+static bool allocate(const xn_prepared *p, xn_cpu_bitgemm_weights *w, const xn_cpu_patch *patch,
+                     int layout, size_t *words) {
     const size_t outputs = (size_t)p->out_channels;
     const bool nibbles = layout == XN_CPU_BITGEMM_NIBBLES,
                by_pairs = layout == XN_CPU_BITGEMM_PAIRS;
@@ -77,7 +78,9 @@ static bool allocate(const xn_prepared *p, xn_cpu_bitgemm_weights *w, int layout
         !xn_mul_size((size_t)p->kernel_h + 1, (size_t)p->kernel_w + 1, &prefix) ||
         !xn_mul_size(prefix, outputs, &prefix))
         return false;
-    w->bits = xn_mem_zalloc(*words, sizeof *w->bits);
+    if (patch->sharing > 1)
+        w->own_bits = xn_mem_zalloc(*words, sizeof *w->own_bits);
+    w->bits = patch->sharing > 1 ? w->own_bits : p->weights->bits;
     w->nibbles = nibbles ? xn_mem_zalloc(*words, XN_CPU_WORD_NIBBLES) : NULL;
     w->pairs = by_pairs ? xn_mem_zalloc(pairs, sizeof *w->pairs) : NULL;
     w->prefix = xn_mem_zalloc(prefix, sizeof *w->prefix);
@@ -92,12 +95,13 @@ static void *make_weights(const xn_prepared *p, int variant) {
     size_t words;
     if (w)
         w->words = patch.words;
-    if (!w || !allocate(p, w, variant, &words)) {
+    if (!w || !allocate(p, w, &patch, variant, &words)) {
         free_weights(w);
         return NULL;
     }
     for (size_t o = 0; o < (size_t)p->out_channels; o++) {
-        lay_out_filter(p, w, &patch, o, p->weights->bits + o * filter_words);
+        if (w->own_bits)
+            lay_out_filter(p, w, &patch, o, p->weights->bits + o * filter_words);
         add_up_taps(p, w, o, p->weights->bits + o * filter_words);
     }
     xn_cpu_bitgemm_arrange_filters(w, p->out_channels);

@@ -201,14 +201,14 @@ static void read_query(const xn_cpu_top_k_job *j, int32_t query, uint32_t *to) {
 
 static void read_queries(xn_cpu_top_k_job *j) {
     const xn_cpu_bitgemm_layout layout = j->kernels->layout;
-    j->asked = (xn_cpu_bitgemm_weights){.bits = xn_cpu_top_k_shared(j, XN_CPU_TOP_K_QUERIES),
-                                        .words = j->state->words};
+    uint32_t *bits = xn_cpu_top_k_shared(j, XN_CPU_TOP_K_QUERIES);
+    j->asked = (xn_cpu_bitgemm_weights){.bits = bits, .words = j->state->words};
     if (layout == XN_CPU_BITGEMM_NIBBLES)
         j->asked.nibbles = xn_cpu_top_k_shared(j, XN_CPU_TOP_K_NIBBLES);
     if (layout == XN_CPU_BITGEMM_PAIRS)
         j->asked.pairs = xn_cpu_top_k_shared(j, XN_CPU_TOP_K_PAIRS);
     for (int32_t q = 0; q < j->queries; q++)
-        read_query(j, q, j->asked.bits + (size_t)q * (size_t)j->state->words);
+        read_query(j, q, bits + (size_t)q * (size_t)j->state->words);
     xn_cpu_bitgemm_arrange_filters(&j->asked, j->queries);
 }
 

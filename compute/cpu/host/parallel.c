@@ -508,7 +508,8 @@ static bool add_team_life_locked(int members, bool pinned, bool openmp) {
 
 void xn_cpu_threads_start(int helpers, bool pinned) {
     sigset_t all, before;
-    sigfillset(&all); /* signals are for the application's own threads */
+    sigfillset(&all);        /* signals are for the application's own threads */
+    sigdelset(&all, SIGBUS); /* but a fault is the thread's that reads a file cut short */
     if (helpers > XN_CPU_MAX_THREADS)
         helpers = XN_CPU_MAX_THREADS;
     pthread_mutex_lock(&pool.life);

@@ -99,7 +99,8 @@ xn_status xn_cuda_weights_prepare(xn_device *device, const xn_weights *weights, 
     p->device = device;
     p->serial = __atomic_add_fetch(&device->serials, 1, __ATOMIC_RELAXED);
     p->source = weights;
-    p->finite = all_finite(weights->real, (int64_t)weights->kernel_h * weights->kernel_w *
+    p->finite = !weights->real ||
+                all_finite(weights->real, (int64_t)weights->kernel_h * weights->kernel_w *
                                               weights->group_channels * weights->out_channels);
     (void)pthread_mutex_init(&p->making, NULL); /* cannot fail without attributes */
     status = put_values(p, error);

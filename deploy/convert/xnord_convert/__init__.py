@@ -5,6 +5,7 @@ families/                      tensors of a known architecture into layers
 onnx_file.py, onnx_ops.py      ONNX and QONNX graphs into layers
 network.py, numbers.py, bits.py  layers and their tensors; batch norm, scales; signs as bits
 zeros.py                       whether a sign can be that of exactly 0
+index.py                       codes into an index for Hamming search
 folder.py                      the folder, written
 run_folder.py, check.py        the folder, computed once more; beside the daemon's answers
 """

@@ -21,7 +21,7 @@ START_SECONDS = 60
 # turn a sign.
 CLOSE = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 0.5}
 FEW = 4
-NUMPY = {"FP32": "<f4", "FP16": "<f2", "UINT8": "u1"}
+NUMPY = {"FP32": "<f4", "FP16": "<f2", "UINT8": "u1", "INT32": "<i4"}
 
 
 class Daemon:
@@ -143,9 +143,9 @@ def _outputs(header: dict[str, Any], values: bytes) -> dict[str, np.ndarray]:
     found, at = {}, 0
     for output in header["outputs"]:
         size = output["parameters"]["binary_data_size"]
-        found[output["name"]] = np.frombuffer(values[at : at + size], "<f4").reshape(
-            output["shape"]
-        )
+        found[output["name"]] = np.frombuffer(
+            values[at : at + size], NUMPY[output["datatype"]]
+        ).reshape(output["shape"])
         at += size
     return found
 

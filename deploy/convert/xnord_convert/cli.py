@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Callable, Optional, Sequence
 
-from . import ConvertError, checkpoint, folder, zeros
+from . import ConvertError, checkpoint, folder, index, zeros
 from .checkpoint import Checkpoint
 from .families import FAMILIES, Family
 from .network import Network
@@ -17,9 +17,12 @@ ABOUT = """Converts a trained binary network into a model folder of xnord:
 
   xnord-convert --family birealnet18 checkpoint.pth.tar -o models/birealnet18
   xnord-convert model.onnx -o models/mine --check
+  xnord-convert --index codes.npy --ids ids.txt -o models/codes --check
 
 FILE is a PyTorch checkpoint (.pth, .pt, .tar), .safetensors or .npz with a state dict's names,
 Keras' .h5, MXNet's .params, all with --family; or .onnx, also with QONNX's operators, without.
+--index takes packed codes, uint8 [rows, bytes], and makes an exact Hamming index of them; a query
+has the codes' order of bits, whichever that is.
 
 A family is an architecture to the last detail. Tensors of another one that has the same names and
 shapes are refused where the file can tell; where it cannot, --list-families says what is assumed.
@@ -46,6 +49,15 @@ def parse(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     add("--family", choices=FAMILIES, metavar="NAME", help="the architecture; see --list-families")
     add("--list-families", action="store_true", help="print them and their sources, and end")
     add("--name", help="the model's name (without it the output folder's)")
+    add(
+        "--index",
+        type=Path,
+        nargs="+",
+        metavar="CODES.npy",
+        help="make an index of codes; of several files each is a shard, with an output of its own",
+    )
+    add("--ids", type=Path, nargs="+", metavar="TEXT", help="for each of them an id a line")
+    add("--k", type=int, default=10, help="how many of the nearest an index gives (10)")
     add("--labels", metavar="TEXT", type=Path, help="a file with a class's name a line")
     add(
         "--size",
@@ -150,8 +162,8 @@ def family_list() -> str:
 
 def run(options: argparse.Namespace) -> None:
     say = (lambda text: None) if options.quiet else (lambda text: print(text, file=sys.stderr))
-    if options.file is None or options.output is None:
-        raise ConvertError("it needs FILE and -o DIR; --help says more")
+    if (options.file is None) == (options.index is None) or options.output is None:
+        raise ConvertError("it needs FILE or --index, and -o DIR; --help says more")
     name = options.name or options.output.resolve().name
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,128}", name) or name in (".", ".."):
         raise ConvertError(f'the name "{name}" must be 1 to 128 of A-Z a-z 0-9 . _ -; give --name')
@@ -159,6 +171,9 @@ def run(options: argparse.Namespace) -> None:
         raise ConvertError(
             f"--max-batch-size is {options.max_batch_size}; it must be from 1 to {2**31 - 1}"
         )
+    if options.index:
+        make_index(options, name, say)
+        return
     labels = folder.read_labels(options.labels) if options.labels else None
     steps = 3 if options.check else 2
     say(f"1/{steps} reading {options.file}")
@@ -179,16 +194,41 @@ def run(options: argparse.Namespace) -> None:
         check_folder(options, network, say)
 
 
-def check_folder(options: argparse.Namespace, network: Network, say: Callable[[str], None]) -> None:
-    from .check import check
+def make_index(options: argparse.Namespace, name: str, say: Callable[[str], None]) -> None:
+    if options.family or options.labels or options.size or options.logits:
+        raise ConvertError("--index takes --ids, --k, --name and --max-batch-size beside -o")
+    shards = index.read(options.index, options.ids, options.k)
+    config = index.config_of(shards, name, options.k, options.max_batch_size)
+    index.write(options.output, shards, config)
+    say(f"wrote {options.output}: {sum(len(s.codes) for s in shards)} codes")
+    if options.check:
+        text, same = index.check(
+            options.output,
+            shards,
+            options.k,
+            program_of(options),
+            options.check_backend,
+            options.check_images,
+        )
+        print(text, flush=True)
+        if not same:
+            raise ConvertError(f"--check: {options.output} does not find what it should")
 
+
+def program_of(options: argparse.Namespace) -> Path:
     program = options.xnord or Path("build/xnord")
     if not options.xnord and not program.is_file():
         program = Path(shutil.which("xnord") or program)
+    return program
+
+
+def check_folder(options: argparse.Namespace, network: Network, say: Callable[[str], None]) -> None:
+    from .check import check
+
     text, same = check(
         options.output,
         options.file if network.same_outputs else None,
-        program,
+        program_of(options),
         options.check_backend,
         options.check_images,
         seed=1,

@@ -4,7 +4,7 @@ import json
 import os
 import struct
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import numpy as np
 
@@ -91,7 +91,7 @@ def write_tensors(path: Path, tensors: dict[str, np.ndarray]) -> None:
     replace(
         path,
         struct.pack("<Q", len(text)) + text,
-        *(np.ascontiguousarray(values).tobytes() for values in tensors.values()),
+        *(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data for values in tensors.values()),
     )
 
 
@@ -108,7 +108,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
     }
 
 
-def replace(path: Path, *contents: bytes) -> None:
+def replace(path: Path, *contents: Union[bytes, memoryview]) -> None:
     """Whole or not at all."""
     unfinished = path.with_name(path.name + ".part")
     with open(unfinished, "wb") as file:

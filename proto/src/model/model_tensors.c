@@ -101,7 +101,7 @@ static xn_status read_shape(const reader *r, const xn_json *object, const char *
     return xn_request_shape(shape, part, out, r->error);
 }
 
-/* From the shape of a packed weight's bytes the shape of its values, which are signs as INT8. */
+/* From the shape of a packed weight's bytes the shape of its values. */
 static xn_status unpack_shape(const reader *r, const entry *e, xn_shape *shape) {
     const int64_t channels = r->config->extras[e->layer].packed_channels;
     const int64_t bytes = xn_bits_pixel_bytes(channels), *d = shape->dims;
@@ -144,11 +144,11 @@ static xn_status read_values(const reader *r, const xn_json *object, entry *e) {
     *tensor = (xn_tensor){datatype, shape, elements, bytes, NULL};
     if (!e->packed)
         return XN_OK;
-    tensor->datatype = XN_INT8;
+    tensor->datatype = XN_BITS; /* which lie the same */
     status = unpack_shape(r, e, &tensor->shape);
     return status ? status
-                  : xn_shape_elements(&tensor->shape, XN_INT8, most, part, &tensor->elements,
-                                      &tensor->bytes, r->error);
+                  : xn_shape_elements(&tensor->shape, XN_INT8, most, part, &tensor->elements, NULL,
+                                      r->error);
 }
 
 static xn_status read_tensor(const reader *r, const char *name, const xn_json *object, entry *e) {
@@ -245,7 +245,7 @@ static xn_status check_slopes(const reader *r) {
 
 static bool in_place(const reader *r, const entry *e) {
     const uintptr_t at = (uintptr_t)(r->file.values + e->begin);
-    return !e->packed && at % xn_datatype_bytes(e->tensor.datatype) == 0;
+    return e->packed || at % xn_datatype_bytes(e->tensor.datatype) == 0;
 }
 
 /* How many bytes of copies there are, each aligned to 4. */
@@ -264,46 +264,39 @@ static bool count_copies(const reader *r, size_t *out) {
     return true;
 }
 
-/* False where a bit behind the last channel is not 0. */
-static bool unpack(const uint8_t *from, const xn_tensor *tensor, int8_t *to) {
-    const int64_t *d = tensor->shape.dims;
-    const int64_t channels = d[1], taps = tensor->shape.rank == 4 ? d[2] * d[3] : 1;
-    const int64_t bytes = xn_bits_pixel_bytes(channels);
-    for (int64_t o = 0; o < d[0]; o++) {
-        for (int64_t tap = 0; tap < taps; tap++) {
-            int8_t *at = to + o * channels * taps + tap;
-            for (int64_t c = 0; c < channels; c++)
-                at[c * taps] = from[c / 8] >> (c % 8) & 1 ? 1 : -1;
-            if (channels % 8 && from[bytes - 1] >> (channels % 8))
-                return false;
-            from += bytes;
-        }
-    }
-    return true;
+/* Of the last byte of each pixel the bits behind the last channel are 0. */
+static xn_status check_spare_bits(const reader *r, const entry *e) {
+    const uint8_t *from = r->file.values + e->begin;
+    const int64_t channels = r->config->extras[e->layer].packed_channels;
+    const uint64_t bytes = (uint64_t)xn_bits_pixel_bytes(channels);
+    for (uint64_t at = bytes - 1; channels % 8 && at < e->bytes; at += bytes)
+        if (from[at] >> (channels % 8))
+            return of_layer(r, e,
+                            xn_fail(r->error, XN_ERR_MALFORMED, "weight",
+                                    "weight has a bit that is not 0 behind channel %" PRId64
+                                    ", the last of packed_channels",
+                                    channels - 1));
+    return XN_OK;
 }
 
 static xn_status fill(const reader *r, char *memory) {
-    for (size_t i = 0; i < r->count; i++) {
+    xn_status status = XN_OK;
+    for (size_t i = 0; i < r->count && !status; i++) {
         entry *e = &r->entries[i];
         const uint8_t *from = r->file.values + e->begin;
         xn_tensor *tensor = &e->tensor;
+        if (e->packed)
+            status = check_spare_bits(r, e);
         if (in_place(r, e)) {
             tensor->data = from;
             continue;
         }
         assert(memory); /* count_copies found that there is one */
         tensor->data = memory;
-        if (!e->packed)
-            memcpy(memory, from, tensor->bytes);
-        else if (!unpack(from, tensor, (int8_t *)memory))
-            return of_layer(r, e,
-                            xn_fail(r->error, XN_ERR_MALFORMED, "weight",
-                                    "weight has a bit that is not 0 behind channel %" PRId64
-                                    ", the last of packed_channels",
-                                    tensor->shape.dims[1] - 1));
+        memcpy(memory, from, tensor->bytes);
         memory += (tensor->bytes + 3) & ~(size_t)3;
     }
-    return XN_OK;
+    return status;
 }
 
 static void attach(const reader *r) {
@@ -336,8 +329,7 @@ static xn_status make_graph(const reader *r, xn_graph **out, void **memory) {
         copies = xn_mem_alloc(bytes);
     if (!fits || (bytes && !copies))
         return xn_fail(r->error, XN_ERR_NO_MEMORY, "model.safetensors",
-                       "no memory for the tensors that are packed or not aligned: %zu bytes",
-                       bytes);
+                       "no memory for the tensors that are not aligned: %zu bytes", bytes);
     xn_status status = fill(r, copies);
     if (!status) {
         status = xn_graph_create(&params, r->limits, out, r->error);

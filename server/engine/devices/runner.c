@@ -80,9 +80,10 @@ xn_status xn_runner_launch(xn_runner *runner, xn_job *const *jobs, size_t count,
         runner->items[i] = (xn_batch_item){jobs[i]->input, jobs[i]->output, jobs[i]->images};
     out->precision = xn_program_precision(runner->program, prepared);
     batch all = {jobs, count};
-    return xn_program_run_cancellable(runner->program, prepared, runner->items, count,
-                                      &(xn_cancel_token){is_wanted, &all, until_ns}, &out->times,
-                                      error);
+    status = xn_program_run_cancellable(runner->program, prepared, runner->items, count,
+                                        &(xn_cancel_token){is_wanted, &all, until_ns}, &out->times,
+                                        error);
+    return status == XN_OK ? xn_asset_check_intact(jobs[0]->asset, error) : status;
 }
 
 /* ---- its end ---- */

@@ -185,9 +185,9 @@ START_TEST(every_part_is_kept_or_left_out) {
     channels[0] = make_tensor(XN_FP16, half, 1, 2, 0, 0, 0);
     for (int which = 1; which < 32; which++) {
         const xn_weights_parts parts = {
-            which & 16 ? &tensor : NULL, which & 1 ? &channels[0] : NULL,
+            which & 16 ? &tensor : NULL,     which & 1 ? &channels[0] : NULL,
             which & 2 ? &channels[1] : NULL, which & 4 ? &channels[2] : NULL,
-            which & 8 ? &channels[3] : NULL};
+            which & 8 ? &channels[3] : NULL, false};
         xn_weights *w = NULL;
         ck_assert_int_eq(xn_weights_create_parts(&parts, &w, NULL), XN_OK);
         const float *const got[4] = {w->scale, w->bias, w->slope, w->shift};
@@ -290,6 +290,44 @@ START_TEST(bad_tensors_are_refused) {
 }
 END_TEST
 
+/* BITS and the reals that they are the signs of make the same bits; those that stay, lie as bits
+ * do and are aligned are not copied. */
+START_TEST(packed_bits_are_taken_as_they_are) {
+    xn_rng rng = {xn_test_seed() + (uint64_t)_i};
+    const int32_t out = shapes[_i].out, channels = shapes[_i].channels;
+    const int32_t taps = shapes[_i].kernel_h * shapes[_i].kernel_w, each = (channels + 7) / 8;
+    const size_t count = (size_t)out * (size_t)channels * (size_t)taps;
+    const size_t bytes = (size_t)out * (size_t)taps * (size_t)each;
+    float *values = xn_mem_alloc(count * sizeof *values);
+    uint8_t *packed = xn_mem_zalloc(bytes + 1, 1);
+    for (int64_t i = 0; i < (int64_t)count; i++) {
+        const int64_t o = i / taps / channels, c = i / taps % channels, pixel = o * taps + i % taps;
+        const bool set = xn_rng_below(&rng, 2);
+        values[i] = set ? 1 : -1;
+        packed[pixel * each + c / 8] |= (uint8_t)(set << c % 8);
+    }
+    const xn_tensor reals =
+        make_tensor(XN_FP32, values, 4, out, channels, shapes[_i].kernel_h, shapes[_i].kernel_w);
+    xn_tensor signs = reals;
+    signs.datatype = XN_BITS;
+    signs.bytes = bytes;
+    xn_weights *w = create(&reals, NULL, NULL), *as_bits = NULL;
+    for (int way = 0; way < 3; way++) { /* copied; used in place; not aligned */
+        signs.data = memmove(packed + (way == 2), packed, bytes);
+        const xn_weights_parts parts = {.weights = &signs, .stays = way > 0};
+        ck_assert_int_eq(xn_weights_create_parts(&parts, &as_bits, NULL), XN_OK);
+        ck_assert(
+            !memcmp(w->bits, as_bits->bits, (size_t)(out * taps * w->words) * sizeof *w->bits));
+        ck_assert_int_eq(as_bits->bits == signs.data, way == 1 && channels % 32 == 0);
+        ck_assert(!as_bits->real && !as_bits->alpha);
+        xn_weights_free(as_bits);
+    }
+    xn_weights_free(w);
+    xn_mem_free(packed);
+    xn_mem_free(values);
+}
+END_TEST
+
 /* Fails allocation 0, 1, ... until creation succeeds; returns how many allocations it takes. */
 static int fail_each_in_turn(const xn_tensor *weights, const xn_tensor *channel) {
     for (int fail = 0;; fail++) {
@@ -297,7 +335,7 @@ static int fail_each_in_turn(const xn_tensor *weights, const xn_tensor *channel)
         xn_weights *made = NULL;
         xn_error error = {0};
         xn_mem_set_hook(xn_countdown_hook, &c);
-        const xn_weights_parts parts = {weights, channel, channel, channel, channel};
+        const xn_weights_parts parts = {weights, channel, channel, channel, channel, false};
         xn_status status = xn_weights_create_parts(&parts, &made, &error);
         xn_mem_set_hook(NULL, NULL);
         if (status == XN_OK) {
@@ -341,6 +379,7 @@ XN_SUITE(weights) {
     tcase_add_test(t, every_datatype_is_taken_exactly);
     tcase_add_test(t, shape_of_tells_what_is_there);
     tcase_add_test(t, every_part_is_kept_or_left_out);
+    tcase_add_loop_test(t, packed_bits_are_taken_as_they_are, 0, SHAPES);
     tcase_add_test(t, parts_that_do_not_fit_are_refused);
     tcase_add_test(t, bad_tensors_are_refused);
     tcase_add_test(t, every_allocation_failed_in_turn);
