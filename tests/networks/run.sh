@@ -19,7 +19,7 @@ fi
 
 # One thread in each of the processes that compute side by side.
 export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-for tests in test_convert test_faithful; do
+for tests in test_convert test_faithful test_index; do
     XNORD_BIN=$build/xnord "$venv/bin/python" "tests/networks/convert/$tests.py"
 done
 "$venv/bin/python" tests/networks/convert/test_networks.py --xnord "$build/xnord" \

@@ -48,15 +48,16 @@ class Daemon:
             raise ConvertError(
                 f"{program}: {error.strerror}; build it, or name it by --xnord"
             ) from error
+        self.pid = self._process.pid
         self._lines: list[str] = []
         self._listening = threading.Event()
-        self._url: Optional[str] = None
+        self.url: Optional[str] = None
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def __enter__(self) -> "Daemon":
         self._listening.wait(START_SECONDS)
-        if not self._url:
+        if not self.url:
             self.stop()
             raise ConvertError("xnord did not start:\n" + "".join(self._lines[-10:]))
         try:
@@ -85,7 +86,7 @@ class Daemon:
             self._lines.append(line)
             found = re.search(r"listening on (http\S+)", line)
             if found:
-                self._url = found[1].rstrip("/")
+                self.url = found[1].rstrip("/")
                 self._listening.set()
         self._listening.set()
 
@@ -104,7 +105,7 @@ class Daemon:
             time.sleep(0.05)
 
     def _get(self, path: str) -> bytes:
-        with urllib.request.urlopen(self._url + path, timeout=START_SECONDS) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=START_SECONDS) as answer:
             return answer.read()
 
     def infer(self, name: str, images: np.ndarray, about: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -124,7 +125,7 @@ class Daemon:
             }
         ).encode()
         request = urllib.request.Request(
-            f"{self._url}/v2/models/{name}/infer",
+            f"{self.url}/v2/models/{name}/infer",
             header + body,
             {"Inference-Header-Content-Length": str(len(header))},
         )

@@ -144,7 +144,7 @@ def check(
     row = shards[0].codes.shape[1]
     sent = random.integers(0, 256, (queries, row), np.uint8)
     near = random.integers(0, len(shards[0].codes), queries // 2)
-    sent[: queries // 2] = shards[0].codes[near] ^ (sent[: queries // 2] & sent[::-1][: queries // 2] & 1)
+    sent[: len(near)] = shards[0].codes[near] ^ (sent[: len(near)] & 1)
     where = ["--model", f"{config['name']}={folder.resolve()}", *LIMITS]
     with Daemon(program, where, [config["name"]], backend) as daemon:
         got = daemon.infer(config["name"], sent, config["input"])
