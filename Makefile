@@ -171,7 +171,7 @@ FORCE:
 made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE made-with all deps build test check simulate demo run bench bench-http bench-http-network bench-http-cache bench-http-first bench-http-devices bench-overload bench-probe bench-paper bench-json bench-pictures asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
+.PHONY: FORCE made-with all deps build test check simulate demo run bench bench-http bench-http-network bench-http-cache bench-http-first bench-http-devices bench-overload bench-probe bench-paper bench-json bench-pictures bench-search asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-runs bench-gpu-real bench-gpu-shapes \
         bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
         openvino test-clients test-networks test-openapi test-image test-package test-page test-readme \
@@ -422,6 +422,14 @@ bench-pictures: deps ## pictures a second: decode, resize and crop a JPEG, besid
 	@mkdir -p $(BUILD)/bench/pictures
 	$(BUILD)/bench-pictures $(BUILD)/bench/pictures $(BENCH_FLAGS)
 	$(BUILD)/pictures-venv/bin/python tests/bench/pictures/pillow.py $(BUILD)/bench/pictures $(BENCH_FLAGS)
+$(BUILD)/search-venv/made-of: tests/bench/search-requirements.txt
+	python3 -m venv $(@D)
+	$(@D)/bin/pip --quiet --disable-pip-version-check install -r $<
+	cp $< $@
+bench-search: deps ## exact Hamming search beside FAISS (PyPI, 130 MB, in a venv in BUILD); THREADS, BENCH_FLAGS="--codes 10000000"
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/search-venv/made-of
+	$(BUILD)/search-venv/bin/python tests/bench/search.py $(BUILD)/xnord $(BUILD)/search --threads $(or $(THREADS),2) \
+	  --json $(BUILD)/bench/bench_search.json $(BENCH_FLAGS)
 bench-json: deps ## reading JSON tensors beside Jansson
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-http
 	$(call bench_http,json,json) $(BENCH_FLAGS)
