@@ -101,8 +101,8 @@ static void show_ready(xn_context *ctx) {
 
 static void append_config_end(xn_document *text, const xn_model_end *end) {
     append_member(text, "name", end->name);
-    xn_document_add(text, ", \"data_type\": \"TYPE_%s\", \"dims\": ",
-                    xn_datatype_name(end->datatype));
+    xn_document_add(text,
+                    ", \"data_type\": \"TYPE_%s\", \"dims\": ", xn_datatype_name(end->datatype));
     append_list(text, &end->shape, "");
 }
 
