@@ -164,6 +164,8 @@ typedef struct xn_cpu_bitgemm_kernels {
     /* counts[r]: the bits in which a query differs from row r of n, [n][words]. */
     void (*differ)(const uint32_t *rows, int32_t words, int32_t n, const uint32_t *query,
                    int32_t *counts);
+    /* Makes such rows lanes, in the form that dots() reads; up to 16 more are written. */
+    void (*turn)(const uint32_t *rows, int32_t words, int32_t n, int32_t pitch, void *arranged);
     /* start[f][class] (rows of map.pitch) from filters' prefix sums (xn_cpu_bitgemm_weights). */
     void (*starts)(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start);
 } xn_cpu_bitgemm_kernels;

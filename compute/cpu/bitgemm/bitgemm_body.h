@@ -239,6 +239,7 @@ static void starts(const xn_cpu_map *map, const int32_t *prefix, int32_t filters
 INLINE int32_t differ_words(const uint32_t *row, const uint32_t *query, const int32_t words) {
     int64_t count = 0;
     int32_t w = 0;
+    UNROLLED
     for (; w + 2 <= words; w += 2) {
         uint64_t a, b;
         memcpy(&a, row + w, sizeof a);
@@ -366,6 +367,8 @@ static void dots(const xn_cpu_lanes *lanes, const xn_cpu_bitgemm_weights *weight
 }
 #endif
 
+#include "bitgemm_turn.h"
+
 #ifndef PATCH
 #define PATCH patch
 #endif
@@ -385,5 +388,6 @@ const xn_cpu_bitgemm_kernels KERNELS = {
     .dots = dots,
     .direct = DIRECT,
     .differ = differ,
+    .turn = turn,
     .starts = starts,
 };

@@ -70,11 +70,8 @@ static void take_slice(const xn_plan *plan, xn_cpu_top_k_state *state, xn_cpu_si
     state->offset[XN_CPU_TOP_K_HEAPS] =
         xn_cpu_take(sizer, group * (size_t)plan->step.attributes.k, sizeof(xn_cpu_ranked));
     state->offset[XN_CPU_TOP_K_LIMITS] = xn_cpu_take(sizer, group, sizeof(int32_t));
-    state->offset[XN_CPU_TOP_K_PLANES] =
-        xn_cpu_take(sizer, XN_CPU_TOP_K_LEAD + words * lanes, sizeof(uint32_t));
-    state->offset[XN_CPU_TOP_K_PATCHES] = xn_cpu_take(sizer, words * pitch, sizeof(uint32_t));
     state->offset[XN_CPU_TOP_K_ARRANGED] =
-        xn_cpu_take(sizer, gemm->word_bytes > 4 ? words * pitch : 0, (size_t)gemm->word_bytes);
+        xn_cpu_take(sizer, words * pitch, (size_t)gemm->word_bytes);
     state->offset[XN_CPU_TOP_K_KINDS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
     state->offset[XN_CPU_TOP_K_STARTS] = xn_cpu_take(sizer, starts, sizeof(int32_t));
     state->offset[XN_CPU_TOP_K_DOTS] =
@@ -100,14 +97,6 @@ static void set_sizes(const xn_plan *plan, xn_cpu_top_k_state *state) {
     state->group = (int32_t)xn_cpu_min(group, queries);
 }
 
-/* What the kernels know as an image: one row of pixels, each a row of the index. */
-static bool make_map(const xn_step *step, xn_cpu_top_k_state *state) {
-    state->lanes_conv = step->conv;
-    state->lanes_conv.width = state->lanes_conv.out_width = state->lanes;
-    state->map = xn_cpu_map_create(&state->lanes_conv);
-    return state->map != NULL;
-}
-
 static void destroy(void *state) {
     xn_cpu_top_k_state *s = state;
     if (s)
@@ -121,7 +110,7 @@ static xn_status create(xn_plan *plan, xn_error *error) {
     if (!state)
         return XN_ERR_NO_MEMORY;
     set_sizes(plan, state);
-    if (state->words && !make_map(&plan->step, state))
+    if (state->words && !(state->map = xn_cpu_map_create(&plan->step.conv)))
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a top_k");
     take_shared(plan, state, &shared);
     take_slice(plan, state, &slice);

@@ -52,9 +52,7 @@ enum {
     XN_CPU_TOP_K_STARTED,  /* shared: bool [threads]: it has begun its lists of the group */
     XN_CPU_TOP_K_HEAPS,    /* xn_cpu_ranked [group][k] */
     XN_CPU_TOP_K_LIMITS,   /* int32 [group]: the most bits that a row among the best differs in */
-    XN_CPU_TOP_K_PLANES,   /* uint32 [words][lanes], behind LEAD words */
-    XN_CPU_TOP_K_PATCHES,  /* uint32 [words][pitch] */
-    XN_CPU_TOP_K_ARRANGED, /* the same as the kernels read it */
+    XN_CPU_TOP_K_ARRANGED, /* rows as lanes, as the kernels read them */
     XN_CPU_TOP_K_KINDS,    /* int32 [pitch]: 0 */
     XN_CPU_TOP_K_STARTS,   /* int32 [XN_CPU_MOST_FILTERS][map.pitch]: the bits of a row */
     XN_CPU_TOP_K_DOTS,     /* int32 [XN_CPU_MOST_FILTERS][pitch] */
@@ -67,9 +65,8 @@ enum {
 
 /* A plan's. */
 typedef struct xn_cpu_top_k_state {
-    xn_conv lanes_conv; /* of rows as pixels: what the kernels take for an image's row */
-    xn_cpu_map *map;    /* of that; owned */
-    int32_t words;      /* of a row and a query; 0 without weights */
+    xn_cpu_map *map; /* owned; NULL without weights */
+    int32_t words;   /* of a row and a query; 0 without weights */
     int32_t lanes, pitch;
     int32_t group; /* queries between two passes over the rows */
     size_t offset[XN_CPU_TOP_K_ARRAYS];
@@ -90,7 +87,6 @@ typedef struct xn_cpu_top_k_job {
     xn_cpu_bitgemm_weights asked; /* the queries, as filters */
 } xn_cpu_top_k_job;
 
-enum { XN_CPU_TOP_K_LEAD = 16 /* words in front of planes, which kernels may read */ };
 enum { XN_CPU_TOP_K_PART = 4096 /* rows of a unit */ };
 
 static inline void *xn_cpu_top_k_shared(const xn_cpu_top_k_job *j, int array) {

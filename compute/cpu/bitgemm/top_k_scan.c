@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { FEW = 6 /* queries for which counting row by row is cheaper than turning rows to lanes */ };
+enum { FEW = 5 /* queries for which counting row by row is cheaper than turning rows to lanes */ };
 
 /* Rows of a part that are taken together, as lanes, and the queries. */
 typedef struct block {
@@ -125,25 +125,14 @@ static void scan_rows(const block *b) {
 static xn_cpu_lanes lanes_of(const block *b) {
     const xn_cpu_top_k_job *j = b->j;
     const xn_cpu_top_k_state *state = j->state;
-    const xn_cpu_patch shape = {.tap_words = state->words, .sharing = 1, .words = state->words};
     const int32_t tile = j->kernels->tile_lanes;
-    const int32_t count = (int32_t)xn_cpu_div_up(b->rows, tile) * tile;
-    uint32_t *planes =
-        (uint32_t *)xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_PLANES) + XN_CPU_TOP_K_LEAD;
-    uint32_t *patches = xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_PATCHES);
-    void *arranged = patches;
-    const xn_cpu_piece piece = {.planes = planes, .count = b->rows};
-    j->kernels->spread(row_at(b, b->row), state->words, b->rows, (size_t)state->lanes, planes);
-    j->kernels->patch(&state->lanes_conv, state->map, &shape, &piece, 1, state->pitch, patches);
-    if (j->kernels->arrange) {
-        arranged = xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_ARRANGED);
-        j->kernels->arrange(patches, state->words, state->pitch, count, arranged);
-    }
+    void *arranged = xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_ARRANGED);
+    j->kernels->turn(row_at(b, b->row), state->words, b->rows, state->pitch, arranged);
     return (xn_cpu_lanes){.arranged = arranged,
                           .kind = xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_KINDS),
                           .map = state->map,
                           .pitch = state->pitch,
-                          .count = count};
+                          .count = (int32_t)xn_cpu_div_up(b->rows, tile) * tile};
 }
 
 /* words[x] bit i: row x may be among the best of query first + i. */
