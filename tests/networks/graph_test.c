@@ -179,6 +179,32 @@ SPOIL(input_of_integers, net->params.input_datatype = XN_INT8)
 SPOIL(input_of_rank_two, net->params.input_shape.rank = 2)
 SPOIL(input_of_nothing, net->params.input_shape.dims[1] = 0)
 SPOIL(input_too_large, net->params.input_shape = (xn_shape){3, {1 << 30, 1 << 30, 1 << 30}})
+SPOIL(best_of_an_image, net->layers[POOL].op = XN_OP_TOP_K; net->layers[POOL].attributes.k = 1)
+static void best(nw_net *net, int64_t k) {
+    net->layers[POOL].op = XN_OP_FLATTEN;
+    net->layers[ADD].op = XN_OP_TOP_K;
+    net->layers[ADD].attributes.k = k;
+    read(net, ADD, "p", NULL);
+}
+SPOIL(best_of_none, best(net, 0))
+SPOIL(best_of_too_few, best(net, 289))
+SPOIL(best_of_too_many, best(net, XN_TOP_K_MAX + 1))
+SPOIL(best_twice, best(net, 3); nw_output(net, "s"); nw_output(net, "s"))
+SPOIL(best_that_is_read, best(net, 3); net->layers[POOL + 1] = net->layers[ADD];
+      net->layers[AFFINE].op = XN_OP_FLATTEN; net->layers[AFFINE].scale = NULL;
+      net->layers[POOL].op = XN_OP_TOP_K; net->layers[POOL].attributes.k = 3;
+      net->layers[ADD].op = XN_OP_FLATTEN)
+static void pack(nw_net *net, int64_t channels, int64_t bytes) {
+    net->params.input_datatype = XN_UINT8;
+    net->params.input_shape = (xn_shape){1, {bytes}};
+    net->params.packed_channels = channels;
+}
+SPOIL(packed_reals, net->params.packed_channels = 4)
+SPOIL(packed_none, pack(net, -1, 2))
+SPOIL(packed_otherwise, pack(net, 17, 2))
+SPOIL(packed_channels_first, net->params.input_datatype = XN_UINT8;
+      net->params.packed_channels = 60)
+SPOIL(packed_too_many, pack(net, (int64_t)1 << 27, 1 << 24))
 SPOIL(unknown_output, nw_output(net, "z"))
 SPOIL(input_as_output, nw_output(net, "input"))
 SPOIL(too_many_outputs, net->params.output_count = XN_GRAPH_MAX_OUTPUTS + 1)
@@ -234,6 +260,18 @@ static const refusal refusals[] = {
     {"rank 2", input_of_rank_two, XN_ERR_GEOMETRY, "input.shape", "[C, H, W]"},
     {"empty", input_of_nothing, XN_ERR_MALFORMED, "input.shape", "input.shape[1] is 0"},
     {"large", input_too_large, XN_ERR_LIMIT, "input.shape", "elements"},
+    {"best of an image", best_of_an_image, XN_ERR_GEOMETRY, "layers[2].inputs", "[C, 1, 1]"},
+    {"k of 0", best_of_none, XN_ERR_MALFORMED, "layers[3].k", "k is 0; it must be from 1 to 1024"},
+    {"k over C", best_of_too_few, XN_ERR_GEOMETRY, "layers[3].k", "only 288 values"},
+    {"k over 1024", best_of_too_many, XN_ERR_MALFORMED, "layers[3].k", "k is 1025"},
+    {"top_k twice", best_twice, XN_ERR_MALFORMED, "outputs", "give it once"},
+    {"top_k is read", best_that_is_read, XN_ERR_GEOMETRY, "layers[3].inputs",
+     "\"p\", a top_k, which is for outputs alone"},
+    {"packed reals", packed_reals, XN_ERR_MALFORMED, "input.packed_channels", "must be UINT8"},
+    {"packed -1", packed_none, XN_ERR_MALFORMED, "input.packed_channels", "is -1; it must be"},
+    {"packed 17", packed_otherwise, XN_ERR_GEOMETRY, "input.shape", "ends in 2; bits of"},
+    {"packed NCHW", packed_channels_first, XN_ERR_MALFORMED, "input.packed_channels", "NHWC"},
+    {"packed, large", packed_too_many, XN_ERR_LIMIT, "input.packed_channels", "--max-elements"},
     {"output", unknown_output, XN_ERR_MALFORMED, "outputs", "\"z\", which is no layer"},
     {"the input", input_as_output, XN_ERR_MALFORMED, "outputs", "which is no layer"},
     {"outputs", too_many_outputs, XN_ERR_MALFORMED, "outputs", "at most 64"},

@@ -81,6 +81,8 @@ static void read_member(reader *r, xn_layer *l, int64_t channels, const char *na
         l->attributes.low = strtof(number, NULL);
     else if (!strcmp(name, "high"))
         l->attributes.high = strtof(number, NULL);
+    else if (!strcmp(name, "k"))
+        l->attributes.k = atoi(number);
     else if (!strcmp(name, "from"))
         l->attributes.from = atoi(number);
     else if (!strcmp(name, "to"))
