@@ -5,6 +5,7 @@
 #include "parallel.h"
 #include "xn_mem.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum {
@@ -215,6 +216,7 @@ static void merge(void *context, int64_t unit, int thread) {
             xn_cpu_best_push(best, k, heap[i]);
         best = best ? best : heap;
     }
+    assert(best); /* there is a unit, and who did it began its lists */
     xn_cpu_best_sort(best, k);
     float *values = (float *)(void *)j->images[unit].output;
     int32_t *positions = (int32_t *)(void *)(values + k);
