@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 readonly folder mirror=${DEBIAN_MIRROR:-}
 readonly base=$folder/base-trixie.tar image=localhost/xnord:cpu
-readonly megabytes_at_most=120 seconds=60
+readonly megabytes_at_most=100 seconds=60
 runner='' container=''
 
 say() { printf 'image: %s\n' "$*"; }
