@@ -64,6 +64,7 @@ async function showServer() {
     try {
         const { version, backend, devices } = await (await request("/v2")).json();
         knowsServer = true;
+        images = backend === "cuda" ? GPU_IMAGES : 1;
         place.replaceChildren(make("span", {}),
             make("span", {}, devices[0] ? `${devices[0].id}: ${devices[0].description}` : backend),
             make("span", {}, `xnord ${version}`));
