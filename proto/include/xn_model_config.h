@@ -12,7 +12,7 @@
 #include "xn_proto.h"
 
 #define XN_MODEL_CONFIG_BYTES (4 << 20)  /* the largest config.json */
-#define XN_MODEL_LABELS_BYTES (16 << 20) /* the largest file of labels */
+#define XN_MODEL_LABELS_BYTES (1 << 30)  /* the largest file of labels: ids of millions of codes */
 #define XN_MODEL_HEADER_BYTES (16 << 20) /* the largest header of a model.safetensors */
 #define XN_MODEL_FILE_NAME 128           /* characters of a file name in a configuration */
 
