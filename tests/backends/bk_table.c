@@ -300,24 +300,6 @@ static void each_depthwise(bk_visit visit, void *context) {
             }
 }
 
-/* cuda/real/real_tile.cu: first layers of few channels in fp16. */
-static void each_first_layer(bk_visit visit, void *context) {
-    bk_cursor at = {visit, context, 0};
-    for (int64_t channels = 3; channels >= 1; channels--)
-        for (int64_t kernel = 7; kernel >= 3; kernel -= 2) {
-            bk_case c = bk_geometry(2, channels, 32, 30, 64, kernel, kernel);
-            c.params.mode = kernel == 5 ? XN_MODE_FLOAT : XN_MODE_BWN;
-            c.params.precision = XN_PRECISION_FP16;
-            c.input_datatype = c.weights_datatype = XN_FP16; /* exact: judged as fp32 is */
-            c.params.stride[0] = c.params.stride[1] = 2;
-            for (int64_t padded = 2; padded >= 0; padded--) {
-                const int64_t pad = padded * kernel / 4;
-                bk_pad(&c, pad, pad, pad, pad);
-                bk_deal(&at, c);
-            }
-        }
-}
-
 /* ---- extremes of values ---- */
 
 static void extreme_epilogues(bk_cursor *at, bk_case c) {
@@ -408,7 +390,6 @@ const bk_section bk_sections[] = {
     {"layers", each_layer, NULL},
     {"pointwise", each_pointwise, NULL},
     {"depthwise", each_depthwise, NULL},
-    {"first layers", each_first_layer, NULL},
     {"extremes", each_extreme, NULL},
     {"extremes, narrow datatypes", each_extreme_narrow, NULL},
     {"long sums", each_long_sum, NULL},

@@ -508,22 +508,6 @@ void bk_each_allowed_precision(bk_visit visit, void *context) {
             c.bias = j % 2;
             bk_deal(&at, c);
         }
-    /* real_tile.cu: up to four channels, even strides */
-    for (int64_t kernel = 1; kernel <= 12; kernel++)
-        for (int64_t stride = 2; stride <= 4; stride += 2) {
-            bk_case c = bk_geometry(1 + kernel % 3, 1 + (kernel + stride) % 4, 9 + 3 * kernel,
-                                    12 + 5 * kernel, 60 + kernel, 1 + kernel % 7, kernel);
-            bk_pad(&c, kernel % 7 / 2, 1, kernel / 2, kernel % 2);
-            c.params.stride[0] = 1 + kernel % 3;
-            c.params.stride[1] = stride;
-            c.params.mode = XN_MODE_BWN;
-            c.params.precision = XN_PRECISION_FP16;
-            c.params.pad_value = (int)(kernel % 3) - 1;
-            c.params.output_datatype = stride % 4 ? XN_FP16 : XN_FP32;
-            c.input_datatype = XN_FP16;
-            c.bias = kernel % 2;
-            bk_deal(&at, c);
-        }
 }
 
 /* Images that fill the multiprocessors: more rows a thread, rows copied ahead. */

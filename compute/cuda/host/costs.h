@@ -16,11 +16,9 @@ COSTS(warp_specialised) = {2294, 0, 0.4371, 0, 0, 0, 0.03824, 0, 0.01316, 0.0359
 COSTS(filter_stationary) = {1859,    284.7, 0.3188,  0.3308,  0.0001165, 0.000409,
                             0.03896, 0,     0.02963, 0.07491, 0.252,     1.2};
 /* By their products and the bytes, not fitted. */
-COSTS(real_tile) = {14000, 0.0007, 0.06};
 COSTS(real_pointwise) = {3000, 0.0003, 0.07};
 COSTS(real_depthwise) = {3000, 0.1};
 COSTS(real_gemm) = {4000, 100, 0.0075, 0.06};
-COSTS(real_wgmma) = {5845, 0.1932, 0.1342, 0.0001918, 0.3388};
 COSTS(real_mma) = {5960, 0.2339, 0.06057, 0.0003251, 0.3464};
 COSTS(real) = {0, 292.1, 0.1353};
 #undef COSTS

@@ -14,7 +14,6 @@
 #include "mma_gemm.cuh"
 #include "real_mma.h"
 #include "real_value.cuh"
-#include "real_wgmma.cuh"
 
 #include <iterator>
 
@@ -87,55 +86,6 @@ struct mma_form {
     }
 };
 
-/* ---- by wgmma ---- */
-
-/* A step. A warpgroup has 64 filters and all pixels, each of its warps 16 filters, as mma.sync
- * would. Runs on: the caller waits. */
-template <class Form>
-__device__ __forceinline__ void multiply_ahead(uint32_t filters, uint32_t pixels,
-                                               xn_mma_sums<Form> &acc) {
-#if XN_HAS_WGMMA
-    xn_wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < XN_MMA_STEP_BYTES / XN_MMA_PART_BYTES; k++)
-        xn_wgmma_real<Form::PRECISION, Form::tile::WARP_PIXELS>::run(
-            &acc[0][0][0], filters + k * XN_MMA_PART_BYTES, pixels + k * XN_MMA_PART_BYTES);
-    xn_wgmma_commit();
-#endif
-}
-
-/* On sm_90a. The matrix instructions of a step run while the next step's data is waited for, so a
- * stage is free, and refilled, one step later than in xn_mma_kernel. */
-template <class Form, int MIN_BLOCKS>
-__global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
-    wgmma_kernel(const __grid_constant__ mma_args a) {
-#if XN_HAS_WGMMA
-    typedef typename Form::tile tile;
-    extern __shared__ __align__(1024) char memory[];
-    xn_mma_shared<Form> &s = *(xn_mma_shared<Form> *)memory;
-    constexpr int AHEAD = tile::STAGES - 2;
-    xn_mma_block<Form> block;
-    block.start(a, s, AHEAD);
-    const uint32_t from =
-        (uint32_t)threadIdx.x / 128 * 64 * XN_MMA_STEP_BYTES; /* the warpgroup's filters */
-    xn_mma_sums<Form> acc = {};
-    uint32_t reading = block.base, writing = block.base + AHEAD * tile::STAGE_BYTES;
-    for (int32_t step = 0; step < block.steps; step++) {
-        xn_copy_wait<AHEAD - 1>();
-        xn_fence_proxy(); /* what this thread copied, the matrix units may read */
-        __syncthreads();
-        multiply_ahead<Form>(reading + from, reading + tile::PIXELS_AT, acc);
-        block.copy(a, s, step + AHEAD, writing);
-        xn_wgmma_wait<1>();
-        reading = block.next(reading);
-        writing = block.next(writing);
-    }
-    xn_wgmma_wait<0>();
-    __syncthreads();
-    block.finish(a, s, acc);
-#endif
-}
-
 /* ---- partial sums ---- */
 
 struct sum_args { /* few lines of the constant cache: each is waited for when it is first used */
@@ -180,42 +130,25 @@ struct mma_variant {
 };
 
 #define FORM(PRECISION, UNIT, ...) mma_form<PRECISION, UNIT, xn_mma_tile<__VA_ARGS__>>
-#define VARIANT(KERNEL, BLOCKS, WEIGHT, ...)                                                       \
+#define VARIANT(BLOCKS, WEIGHT, ...)                                                               \
     {                                                                                              \
         xn_mma_tile<__VA_ARGS__>::FILTERS, xn_mma_tile<__VA_ARGS__>::PIXELS,                       \
             xn_mma_tile<__VA_ARGS__>::THREADS, BLOCKS, WEIGHT,                                     \
             xn_mma_shared<FORM(XN_PRECISION_FP16, 16, __VA_ARGS__)>::bytes_of, {                   \
-            KERNEL<FORM(XN_PRECISION_FP16, 8, __VA_ARGS__), BLOCKS>,                               \
-                KERNEL<FORM(XN_PRECISION_FP16, 16, __VA_ARGS__), BLOCKS>,                          \
-                KERNEL<FORM(XN_PRECISION_TF32, 16, __VA_ARGS__), BLOCKS>                           \
+            xn_mma_kernel<FORM(XN_PRECISION_FP16, 8, __VA_ARGS__), BLOCKS>,                        \
+                xn_mma_kernel<FORM(XN_PRECISION_FP16, 16, __VA_ARGS__), BLOCKS>,                   \
+                xn_mma_kernel<FORM(XN_PRECISION_TF32, 16, __VA_ARGS__), BLOCKS>                    \
         }                                                                                          \
     }
 enum { SIDE = XN_CUDA_MMA_SPLIT_SIDE, LEAST_STEPS = 4, SPLIT_STEPS = 16 };
 
 /* From the least traffic an operation to the most blocks; the last may be split. The weights are
- * measured (README.md). Those of mma.sync fit the 99 KiB of sm_86 and sm_89. */
+ * measured (README.md). All fit the 99 KiB of sm_86 and sm_89. */
 static const mma_variant variants[] = {
-    VARIANT(xn_mma_kernel, 2, 100, 128, 128, 64, 64, 3),
-    VARIANT(xn_mma_kernel, 3, 115, 64, 128, 32, 64, 3),
-    VARIANT(xn_mma_kernel, 3, 135, SIDE, SIDE, 32, 32, 4),
+    VARIANT(2, 100, 128, 128, 64, 64, 3),
+    VARIANT(3, 115, 64, 128, 32, 64, 3),
+    VARIANT(3, 135, SIDE, SIDE, 32, 32, 4),
 };
-static const mma_variant wgmma_variants[] = {
-    VARIANT(wgmma_kernel, 1, 100, 128, 256, 16, 256, 4),
-    VARIANT(wgmma_kernel, 2, 112, 128, 128, 16, 128, 3),
-    VARIANT(wgmma_kernel, 3, 135, 64, 128, 16, 128, 3),
-    VARIANT(wgmma_kernel, 3, 170, SIDE, SIDE, 16, 64, 4),
-};
-
-/* The tiles of a chip, its last one last. */
-struct mma_variants {
-    const mma_variant *first, *last;
-};
-static mma_variants variants_of(bool wgmma) {
-    if (wgmma)
-        return {std::begin(wgmma_variants), std::end(wgmma_variants) - 1};
-    return {std::begin(variants), std::end(variants) - 1};
-}
-
 static int64_t blocks_of(const xn_conv *c, const mma_variant *v, int64_t images) {
     return xn_mma_blocks(c, images, v->filters, v->pixels);
 }
@@ -230,12 +163,11 @@ static double time_of(const xn_conv *c, const mma_variant *v, int64_t images, in
     return rounds * v->filters * v->pixels * v->weight;
 }
 
-static const mma_variant *choose_variant(const xn_conv *c, int64_t images, int multiprocessors,
-                                         mma_variants among) {
-    const mma_variant *best = among.first;
-    for (const mma_variant *v = best + 1; v <= among.last; v++)
-        if (time_of(c, v, images, multiprocessors) < time_of(c, best, images, multiprocessors))
-            best = v;
+static const mma_variant *choose_variant(const xn_conv *c, int64_t images, int multiprocessors) {
+    const mma_variant *best = variants;
+    for (const mma_variant &v : variants)
+        if (time_of(c, &v, images, multiprocessors) < time_of(c, best, images, multiprocessors))
+            best = &v;
     return best;
 }
 
@@ -258,7 +190,7 @@ bool xn_cuda_real_mma_fits(const xn_conv *c, int64_t images) {
     return c->mode != XN_MODE_XNOR && c->precision != XN_PRECISION_FP32 &&
            row / XN_MMA_STEP_BYTES < INT32_MAX / 16 - 16 &&
            units <= INT32_MAX / images / c->groups && outputs <= (INT32_MAX - 256) / images &&
-           blocks_of(c, variants_of(false).last, images) <= INT32_MAX;
+           blocks_of(c, std::end(variants) - 1, images) <= INT32_MAX;
 }
 
 static mma_args arguments(const xn_conv *c, int64_t images, const xn_cuda_mma_io *io,
@@ -304,7 +236,7 @@ static bool is_packed(const xn_conv *c, const void *input) {
 cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                     const xn_cuda_mma_io *io, const xn_epilogue_args *epilogue,
                                     cudaStream_t stream) {
-    const mma_variant *v = choose_variant(conv, images, multiprocessors, variants_of(io->wgmma));
+    const mma_variant *v = choose_variant(conv, images, multiprocessors);
     const int64_t blocks = blocks_of(conv, v, images);
     mma_args a = arguments(conv, images, io, epilogue, v);
     int32_t splits = choose_splits(v, blocks, a.steps, multiprocessors);
@@ -330,20 +262,13 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
     return e;
 }
 
-static cudaError_t load_variants(mma_variants all) {
-    cudaError_t e = cudaSuccess;
-    for (const mma_variant *v = all.first; v <= all.last; v++)
-        for (mma_function kernel : v->by_form)
-            if (e == cudaSuccess)
-                e = xn_cuda_load_with(kernel, v->shared_bytes(INT32_MAX));
-    return e;
-}
-
-cudaError_t xn_cuda_real_mma_load(bool wgmma) {
+cudaError_t xn_cuda_real_mma_load(void) {
     cudaError_t e = xn_cuda_mma_pack_load();
     if (e == cudaSuccess)
         e = xn_cuda_load(mma_sum_kernel);
-    if (e == cudaSuccess)
-        e = load_variants(variants_of(false));
-    return e == cudaSuccess && wgmma ? load_variants(variants_of(true)) : e;
+    for (const mma_variant &v : variants)
+        for (mma_function kernel : v.by_form)
+            if (e == cudaSuccess)
+                e = xn_cuda_load_with(kernel, v.shared_bytes(INT32_MAX));
+    return e;
 }

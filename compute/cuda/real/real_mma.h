@@ -67,7 +67,6 @@ typedef struct xn_cuda_mma_io {
     float *partial;          /* likewise */
     const void *filters;     /* of the precision and mode */
     const int32_t *exponent; /* filters were multiplied by 2^-exponent[o]; NULL: 0 */
-    bool wgmma;              /* by wgmma (sm_90a) instead of mma.sync */
     bool overlapped;         /* may start before the kernel ahead of it in the stream has ended */
 } xn_cuda_mma_io;
 
@@ -76,7 +75,7 @@ bool xn_cuda_real_mma_fits(const xn_conv *conv, int64_t images);
 cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                     const xn_cuda_mma_io *io, const xn_epilogue_args *epilogue,
                                     cudaStream_t stream);
-cudaError_t xn_cuda_real_mma_load(bool wgmma);
+cudaError_t xn_cuda_real_mma_load(void);
 
 /* real_mma_pack.cu: input of any datatype to pixels. */
 cudaError_t xn_cuda_mma_pack_launch(const xn_conv *conv, int64_t images, const void *input,

@@ -6,7 +6,6 @@
 #include "real_gemm.h"
 #include "real_mma.h"
 #include "real_pointwise.h"
-#include "real_tile.h"
 
 static bool reads_reals(const xn_cuda_job *job) {
     return job->conv.mode != XN_MODE_XNOR && job->source == XN_CUDA_FROM_REALS &&
@@ -169,7 +168,7 @@ static uint64_t mma_wants(const xn_cuda_job *job, const xn_prepared *weights) {
            (filters == XN_CUDA_PART_FP16_REALS ? XN_CUDA_WANT(XN_CUDA_PART_EXPONENTS) : 0);
 }
 
-static cudaError_t mma_run(xn_cuda_run *r, bool wgmma) {
+static cudaError_t mma_run(xn_cuda_run *r) {
     const xn_cuda_part filters = filters_of(&r->job->conv);
     if (!(mma_wants(r->job, r->weights) & XN_CUDA_WANT(filters)))
         return real_run(r);
@@ -181,74 +180,20 @@ static cudaError_t mma_run(xn_cuda_run *r, bool wgmma) {
     io.filters = xn_cuda_part_of(r->weights, filters);
     if (filters == XN_CUDA_PART_FP16_REALS)
         io.exponent = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_EXPONENTS);
-    io.wgmma = wgmma;
     io.overlapped = r->chip->overlaps;
     return xn_cuda_real_mma_launch(&r->job->conv, r->job->images, r->chip->multiprocessors, &io,
                                    &r->out, r->stream);
 }
 
-static cudaError_t mma_sync_run(xn_cuda_run *r) {
-    return mma_run(r, false);
+static cudaError_t mma_load(bool *) {
+    return xn_cuda_real_mma_load();
 }
 
-static cudaError_t wgmma_run(xn_cuda_run *r) {
-    return mma_run(r, true);
-}
-
-static cudaError_t mma_sync_load(bool *) {
-    return xn_cuda_real_mma_load(false);
-}
-
-static cudaError_t wgmma_load(bool *) {
-    return xn_cuda_real_mma_load(true);
-}
-
-/* ---- real_tile.cu ---- */
-
-static void tile_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *, double *t) {
-    const xn_conv *c = &job->conv;
-    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
-    const double filters =
-        (c->out_channels + XN_CUDA_TILE_FILTERS - 1) / XN_CUDA_TILE_FILTERS * XN_CUDA_TILE_FILTERS;
-    t[0] = 1;
-    t[1] = n.windows * filters * c->kernel_h * ((c->kernel_w + 3) / 4 * 16);
-    t[2] = n.outputs;
-}
-
-static bool tile_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) {
-    return is_real(job, chip) && xn_cuda_real_tile_fits(&job->conv, job->images);
-}
-
-static cudaError_t tile_run(xn_cuda_run *r) {
-    const xn_cuda_part filters = filters_of(&r->job->conv);
-    if (!(mma_wants(r->job, r->weights) & XN_CUDA_WANT(filters)))
-        return real_run(r);
-    xn_cuda_tile_io io = {};
-    io.input = r->input;
-    io.filters = xn_cuda_part_of(r->weights, filters);
-    if (filters == XN_CUDA_PART_FP16_REALS)
-        io.exponent = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_EXPONENTS);
-    io.overlapped = r->chip->overlaps;
-    return xn_cuda_real_tile_launch(&r->job->conv, r->job->images, r->chip->multiprocessors, &io,
-                                    &r->out, r->stream);
-}
-
-static cudaError_t tile_load(bool *) {
-    return xn_cuda_real_tile_load();
-}
-
-extern const xn_cuda_path xn_cuda_real_tile_path;
-const xn_cuda_path xn_cuda_real_tile_path = {"real_tile",
-                                             XN_CUDA_HAS_MATRIX,
-                                             XN_CUDA_WRITES_PARTS,
-                                             0,
-                                             tile_fits,
-                                             tile_terms,
-                                             xn_cuda_costs_real_tile,
-                                             NULL,
-                                             mma_wants,
-                                             tile_run,
-                                             tile_load};
+extern const xn_cuda_path xn_cuda_real_mma_path;
+const xn_cuda_path xn_cuda_real_mma_path = {
+    "real_mma", XN_CUDA_HAS_MATRIX,     XN_CUDA_WRITES_PARTS, 0,         mma_fits,
+    mma_terms,  xn_cuda_costs_real_mma, mma_lay_out,          mma_wants, mma_run,
+    mma_load};
 
 /* ---- real_pointwise.cu ---- */
 
@@ -335,13 +280,3 @@ const xn_cuda_path xn_cuda_real_depthwise_path = {"real_depthwise",
                                                   real_wants,
                                                   depthwise_run,
                                                   depthwise_load};
-
-extern const xn_cuda_path xn_cuda_real_mma_path, xn_cuda_real_wgmma_path;
-const xn_cuda_path xn_cuda_real_mma_path = {
-    "real_mma", XN_CUDA_HAS_MATRIX, XN_CUDA_WRITES_PARTS,   0,
-    mma_fits,   mma_terms,          xn_cuda_costs_real_mma, mma_lay_out,
-    mma_wants,  mma_sync_run,       mma_sync_load};
-const xn_cuda_path xn_cuda_real_wgmma_path = {
-    "real_wgmma", XN_CUDA_HAS_WGMMA,        XN_CUDA_WRITES_PARTS, 0,         mma_fits,
-    mma_terms,    xn_cuda_costs_real_wgmma, mma_lay_out,          mma_wants, wgmma_run,
-    wgmma_load};

@@ -44,9 +44,8 @@ struct guarded {
 
 /* ---- a problem on the device ---- */
 
-enum path { DIRECT, IMPLICIT_GEMM, REAL, REAL_MMA, REAL_WGMMA, PATHS };
-static const char *const path_names[PATHS] = {"direct", "implicit_gemm", "real", "real_mma",
-                                              "real_wgmma"};
+enum path { DIRECT, IMPLICIT_GEMM, REAL, REAL_MMA, PATHS };
+static const char *const path_names[PATHS] = {"direct", "implicit_gemm", "real", "real_mma"};
 
 struct problem {
     bk_problem p;
@@ -191,7 +190,6 @@ static bool launch(const problem &x, path path, const xn_epilogue &what,
     xn_conv conv = x.p.conv;
     const int64_t images = x.p.images;
     const int processors = x.device->chip.multiprocessors;
-    const bool mma = conv.precision != XN_PRECISION_FP32;
     conv.epilogue = what;
     if ((conv.mode == XN_MODE_XNOR) != (path < REAL))
         return false;
@@ -204,12 +202,9 @@ static bool launch(const problem &x, path path, const xn_epilogue &what,
     } else if (path == REAL) {
         CUDA(xn_cuda_real_launch(&conv, images, x.input, x.weights, &args, NULL));
     } else {
-        xn_cuda_mma_io io = x.mma;
-        io.wgmma = path == REAL_WGMMA;
-        if (!mma || !(io.wgmma ? x.device->chip.wgmma : x.device->chip.matrix) ||
-            !xn_cuda_real_mma_fits(&conv, images))
+        if (!x.device->chip.matrix || !xn_cuda_real_mma_fits(&conv, images))
             return false;
-        CUDA(xn_cuda_real_mma_launch(&conv, images, processors, &io, &args, NULL));
+        CUDA(xn_cuda_real_mma_launch(&conv, images, processors, &x.mma, &args, NULL));
     }
     CUDA(cudaDeviceSynchronize());
     return true;
@@ -406,8 +401,7 @@ START_TEST(whole_epilogue) {
                 const bk_case c = case_of(s, mode, XN_SCALING_ALPHA, p);
                 ran += check_case(target, &c);
             }
-        ck_assert_int_ge(ran, 3 + 6 + (target->device->chip.matrix ? 3 + 4 : 0) +
-                                  (target->device->chip.wgmma ? 4 : 0));
+        ck_assert_int_ge(ran, 3 + 6 + (target->device->chip.matrix ? 3 + 4 : 0));
     }
 }
 END_TEST
