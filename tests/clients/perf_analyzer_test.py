@@ -1,11 +1,17 @@
 """perf_analyzer of tritonclient, in each of its ways to make load, against the digits network."""
+import base64
 import csv
+import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 
 import served
+
+sys.path.insert(0, str(served.ROOT / "tests" / "pictures"))
+import make  # noqa: E402
 
 SECONDS = 60  # of a run, at most
 # Windows of 300 ms, three of which make a measurement; how steady they are is not what is tested.
@@ -76,6 +82,29 @@ class PerfAnalyzer(unittest.TestCase):
 
     def test_system_shared_memory(self):
         self.run_it("--shared-memory", "system", "--concurrency-range", "2")
+
+    def test_pictures(self):
+        """Its kind "openai" sends JSON as it is, to any path: inference requests with pictures."""
+        calls = []
+        for file in make.pictures(317, 211).values():
+            data = [base64.b64encode(file).decode()]
+            given = {"name": "input", "shape": [1], "datatype": "BYTES", "data": data}
+            calls.append({"payload": [{"inputs": [given]}]})
+        before = self.inferences("pixels")
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as data:
+            json.dump({"data": calls}, data)
+            data.flush()
+            kind = ["--service-kind", "openai", "--endpoint", "v2/models/pixels/infer"]
+            count = ["--request-count", str(10 * len(calls))]
+            self.run_it(*kind, *count, "--input-data", data.name, "--async", model="pixels")
+        after = self.inferences("pixels")
+        self.assertGreaterEqual(after["success"], before["success"] + 10 * len(calls))
+        self.assertEqual(after["fail"], before["fail"])
+
+    def inferences(self, model):
+        got = served.request(f"{served.shared().url}/v2/models/{model}/stats").json()
+        (stats,) = got["model_stats"]
+        return {kind: stats["inference_stats"][kind]["count"] for kind in ("success", "fail")}
 
     def test_requests_counted(self):
         rows = self.run_it("--request-count", "200", "--concurrency-range", "2")

@@ -20,8 +20,8 @@ STAGES = {"receive", "decode", "queue", "upload", "compute", "download", "encode
 
 
 def parse(text):
-    """Strictly: unknown fields fail, and so does what protobuf's JSON would write otherwise, but for
-    ids, which OTLP has as hexadecimal digits."""
+    """Strictly: unknown fields fail, and so does what protobuf's JSON would write otherwise, but
+    for ids, which OTLP has as hexadecimal digits."""
     sent = json.loads(text)
     for group in sent["resourceSpans"]:
         for scope in group["scopeSpans"]:

@@ -163,7 +163,9 @@ class Infer(Case):
                 with self.subTest(model=model, binary=binary):
                     given = pixels(served.PICTURES[:50].astype(kind), "input", datatype, binary)
                     got = self.client.infer(model, [given]).as_numpy("logits")
-                    numpy.testing.assert_array_equal(got, wanted)
+                    # Of UINT8 the stem sums integers, and scales the sum.
+                    most = 1e-5 * numpy.abs(wanted).max()
+                    numpy.testing.assert_allclose(got, wanted, rtol=1e-5, atol=most)
 
     def test_batches(self):
         for count in (1, 2, 3, 7, 8, 33, 300):

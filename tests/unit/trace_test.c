@@ -70,7 +70,7 @@ START_TEST(mutated_headers) {
     static const char bytes[] = "0123456789abcdefABCDEFg- \t\r\n\"\x7f\xff;,=.00ff--";
     xn_rng rng = {.state = xn_test_seed() ^ 28};
     int valid = 0;
-    for (int round = 0; round < 200000; round++) {
+    for (int round = 0; round < 60000; round++) {
         char text[80] = "";
         xn_trace trace;
         const size_t row = xn_rng_below(&rng, sizeof headers / sizeof *headers);
@@ -95,7 +95,7 @@ START_TEST(mutated_headers) {
             valid++;
         }
     }
-    ck_assert_int_gt(valid, 10000);
+    ck_assert_int_gt(valid, 3000);
 }
 END_TEST
 
