@@ -111,7 +111,7 @@ static int64_t pause_ns(const xn_otlp_answer *answer, int tries) {
 }
 
 static bool deliver(xn_exporter *e, const char *body, size_t length) {
-    xn_otlp_answer answer;
+    xn_otlp_answer answer = {.status = 0};
     for (int tries = 1;; tries++) {
         xn_otlp_post(&e->target, body, length, xn_now_ns() + POST_NS, &e->stop_ns, &answer);
         const bool taken = answer.status / 100 == 2;
