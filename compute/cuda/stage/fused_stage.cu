@@ -79,10 +79,6 @@ int xn_cuda_stage_length(const xn_step *steps, int count, const int32_t *reads) 
 
 /* ---- cuts ---- */
 
-static int32_t threads_of(const xn_conv *c) {
-    return c->channels == 64 ? (int32_t)stage_shape<2>::THREADS : (int32_t)stage_shape<4>::THREADS;
-}
-
 /* What a block has, and its shared memory in bytes. */
 static int64_t lay_out(const xn_step *step, int32_t layers, const xn_cuda_stage_cut *cut,
                        const xn_cuda_chip *chip, stage_args *a) {
@@ -97,9 +93,12 @@ static int64_t lay_out(const xn_step *step, int32_t layers, const xn_cuda_stage_
     a->bands = (c->height + cut->band - 1) / cut->band;
     a->rows = std::min(c->height, cut->band + 2 * (layers - 1) + a->align - 1);
     a->grid_rows = cut->images * (a->rows + 1) + 1;
-    a->pitch = words == 2 ? c->width + 2 : (c->width + 2 + 15) / 16 * 16;
+    a->pitch = words == 2   ? c->width + 2
+               : words == 4 ? (c->width + 2 + 15) / 16 * 16
+               : words == 8 ? c->width + 16
+                            : (c->width + 2 + 4) / 16 * 16 + 11;
     a->filter_warps = (int32_t)words / cut->cluster;
-    a->pixel_warps = threads_of(c) / 32 / a->filter_warps;
+    a->pixel_warps = STAGE_THREADS / 32 / a->filter_warps;
     a->table_row = a->filter_warps * 128 + 32;
     const int64_t positions = (int64_t)(a->grid_rows + 2) * a->pitch + STAGE_UNIT;
     const int64_t pixels =
@@ -116,10 +115,9 @@ static int64_t lay_out(const xn_step *step, int32_t layers, const xn_cuda_stage_
     a->filters = a->table + 2 * a->table_bytes;
     if (words < 16)
         return a->filters;
-    const int64_t tap = (int64_t)a->filter_warps * STAGE_TAP_BYTES;
-    a->taps =
-        a->filters + STAGE_MANY_TAPS * tap <= chip->shared_bytes ? STAGE_MANY_TAPS : STAGE_FEW_TAPS;
-    return a->filters + a->taps * tap;
+    const int64_t filters = (int64_t)a->filter_warps * STAGE_WIDE_BYTES;
+    a->layers_beside = a->filters + 2 * filters <= chip->shared_bytes ? 2 : 1;
+    return a->filters + a->layers_beside * filters;
 }
 
 /* Cycles, fitted to cuts of 64 to 512 channels and 1 to 512 images on an H200: of the busiest
@@ -129,7 +127,7 @@ static double cycles(const stage_args *a, int32_t layers, const xn_conv *c,
                      const xn_cuda_stage_cut *cut, int64_t images, const xn_cuda_chip *chip) {
     const double block = 11800, unit = 60;
     const double layer = cut->cluster > 1 ? 1000 + 120 * cut->cluster : 1000;
-    const double filters = c->channels == 512 ? 467 : 60 + 3.4 * (c->channels * 9 / 64);
+    const double filters = c->channels == 512 ? 200 : 60 + 3.4 * (c->channels * 9 / 64);
     const int32_t all = chip->multiprocessors;
     const int32_t usable = cut->cluster > 8   ? all * 28 / 33
                            : cut->cluster > 2 ? all * 10 / 11
@@ -201,9 +199,8 @@ cudaError_t xn_cuda_stage_launch(const xn_step *step, int64_t images, const xn_c
     const int64_t blocks = ((images - 1) / cut->images + 1) * a.bands * cut->cluster;
     a.io = *io;
     a.images = images;
-    return xn_cuda_launch_clusters(kernel_of(&step->conv), dim3((unsigned)blocks),
-                                   threads_of(&step->conv), (size_t)bytes, chip->overlaps,
-                                   cut->cluster, stream, a);
+    return xn_cuda_launch_clusters(kernel_of(&step->conv), dim3((unsigned)blocks), STAGE_THREADS,
+                                   (size_t)bytes, chip->overlaps, cut->cluster, stream, a);
 }
 
 static cudaError_t load(stage_function kernel, const xn_cuda_chip *chip) {

@@ -124,8 +124,8 @@ struct stage_block {
         const uint2 *words =
             (const uint2 *)(a.io.bits + (image * a.height + first) * a.width * WORDS);
         const int32_t all = (last - first + (images - 1) * a.height) * a.width;
-#pragma unroll 1
-        for (int32_t n = (int32_t)threadIdx.x; n < all; n += (int32_t)blockDim.x) {
+#pragma unroll 3
+        for (int32_t n = (int32_t)threadIdx.x; n < all; n += STAGE_THREADS) {
             const int32_t row = n / a.width, x = n - row * a.width;
             const uint32_t position =
                 (uint32_t)((first + row - top + row / a.height + 1) * a.pitch + x + 1);
@@ -240,6 +240,12 @@ struct stage_block {
         const int32_t warp = unit * a.filter_warps + filter_warp;
         return (uint4 *)shared + warp * (stage_values<Real>::VECTORS * 32) + threadIdx.x % 32;
     }
+    /* The same of any four pixels. */
+    __device__ __forceinline__ const uint4 *values_of_four(int32_t four) const {
+        const int32_t warp = four / 4 * a.filter_warps + filter_warp;
+        return (const uint4 *)shared + warp * (stage_values<Real>::VECTORS * 32) +
+               threadIdx.x % 32 / 4 * 4 + four % 4;
+    }
     /* Element 0 of a filter, of the block's first, and of its first pixel. */
     __device__ __forceinline__ int64_t element_of(int32_t filter) const {
         return (image * shape::CHANNELS + rank * filters() + filter) * (a.height * a.width) +
@@ -251,25 +257,26 @@ struct stage_block {
                    ? 0
                    : (int32_t)(places[pixel] >> 20) * (shape::CHANNELS - 1) * a.height * a.width;
     }
-    __device__ __forceinline__ int64_t own_element_of(int32_t pixel) const {
-        return element_of(filter_warp * 32 + (int32_t)threadIdx.x % 32 / 4 * 4) + pixel +
-               to_image_of(pixel);
+    /* The residuals of the lane's first filter, from the block's first pixel on. */
+    __device__ __forceinline__ const Real *own_residuals() const {
+        return (const Real *)a.io.residual +
+               element_of(filter_warp * 32 + (int32_t)threadIdx.x % 32 / 4 * 4);
     }
 
     /* Starts copying the residuals of a unit. */
-    __device__ __forceinline__ void copy_residuals(int32_t unit, int32_t units_end) const {
+    __device__ __forceinline__ void copy_residuals(const Real *own, int32_t unit,
+                                                   int32_t units_end) const {
         if (unit < units_end && !a.single) {
             const int32_t pixel = unit * STAGE_UNIT + (int32_t)threadIdx.x % 4 * 4;
-            const Real *residual = (const Real *)a.io.residual + own_element_of(pixel);
-            const bool exists = pixel < pixels();
             const uint32_t at = xn_shared_address(own_values(unit));
+            const Real *residual = own + (pixel + to_image_of(pixel));
+            if (pixel < pixels())
 #pragma unroll
-            for (int f = 0; f < 4; f++) {
-                const int bytes = f * 4 * (int)sizeof(Real);
-                xn_copy_async_at<4 * (int)sizeof(Real)>(
-                    at + bytes / 16 * 512 + bytes % 16,
-                    exists ? residual + (int64_t)f * a.height * a.width : a.io.residual, exists);
-            }
+                for (int f = 0; f < 4; f++, residual += a.height * a.width) {
+                    const int bytes = f * 4 * (int)sizeof(Real);
+                    xn_copy_async_at<4 * (int)sizeof(Real)>(at + bytes / 16 * 512 + bytes % 16,
+                                                            residual, true);
+                }
         }
         xn_copy_commit();
     }
@@ -303,28 +310,26 @@ struct stage_block {
         return {filter * plane + pixel, values_of(number * plane + pixel) + to_filter(filter)};
     }
 
-    /* All residuals where planes are no whole fours of pixels: several loads at a time. */
+    /* All residuals where planes are no whole fours of pixels, a lane its own. */
     __device__ __forceinline__ void read_residuals() const {
-        enum { LOADS = 8 };
-        const int32_t all = (bottom - top) * a.width, count = filters() * all;
+        const int32_t plane = a.height * a.width, all = pixels();
+        const Real *residual = own_residuals();
 #pragma unroll 1
-        for (int32_t number = 0; number < images; number++) {
-            const Real *residual = (const Real *)a.io.residual + element_of(0) +
-                                   (int64_t)number * shape::CHANNELS * a.height * a.width;
-#pragma unroll 1
-            for (int32_t n = (int32_t)threadIdx.x; n < count; n += LOADS * (int32_t)blockDim.x) {
-                Real v[LOADS], *to_value[LOADS];
+        for (int32_t unit = pixel_warp; unit * STAGE_UNIT < all; unit += a.pixel_warps) {
+            Real v[4][4];
+            uint4 *own = own_values(unit);
 #pragma unroll
-                for (int k = 0; k < LOADS; k++) {
-                    const value_at at =
-                        place_of(top, all, number, min(n + k * (int32_t)blockDim.x, count - 1));
-                    to_value[k] = at.value;
-                    v[k] = residual[at.element];
-                }
+            for (int p = 0; p < 4; p++) {
+                const int32_t pixel =
+                    min(unit * STAGE_UNIT + (int32_t)threadIdx.x % 4 * 4 + p, all - 1);
+                const Real *from = residual + pixel + to_image_of(pixel);
 #pragma unroll
-                for (int k = 0; k < LOADS; k++)
-                    *to_value[k] = v[k]; /* the last value perhaps several times */
+                for (int f = 0; f < 4; f++)
+                    v[f][p] = from[f * plane];
             }
+#pragma unroll
+            for (int n = 0; n < stage_values<Real>::VECTORS; n++)
+                memcpy(&own[n * 32], (const char *)v + n * 16, 16);
         }
     }
 
@@ -386,12 +391,19 @@ struct stage_block {
             asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(bits) : "memory");
     }
 
+    /* Of a layer, of the lane's filters. */
+    struct numbers {
+        stage_four factor, bias, shift;
+    };
+    __device__ __forceinline__ numbers numbers_of(const layer_of_block &l) const {
+        return {stage_row_of(l.factor, 0), stage_row_of(l.factor, a.table_row),
+                stage_row_of(l.factor, 2 * a.table_row)};
+    }
+
     /* The values of a lane from its sums; r: its residuals, then the values. */
-    __device__ __forceinline__ uint32_t finish(const layer_of_block &l, const stage_sums &sums,
-                                               const uint4 (&window)[2],
+    __device__ __forceinline__ uint32_t finish(const layer_of_block &l, const numbers &with,
+                                               const stage_sums &sums, const uint4 (&window)[2],
                                                stage_values<Real> &r) const {
-        const stage_four factor = stage_row_of(l.factor, 0),
-                         bias = stage_row_of(l.factor, a.table_row);
         float y[4][4];
 #pragma unroll
         for (int p = 0; p < 4; p++) {
@@ -403,25 +415,23 @@ struct stage_block {
                 const float dot =
                     fmaf(__int_as_float(sum), 4.0f, __uint_as_float(p % 2 ? w.z : w.x)) +
                     part.of[n];
-                y[n][p] = fmaf(dot, factor.of[n], bias.of[n]) + r.at(n, p);
+                y[n][p] = fmaf(dot, with.factor.of[n], with.bias.of[n]) + r.at(n, p);
             }
         }
 #pragma unroll
         for (int n = 0; n < 4; n++)
             r.set(n, y[n]);
-        return stage_signs(y, stage_row_of(l.factor, 2 * a.table_row).of);
+        return stage_signs(y, with.shift.of);
     }
 
     /* From sums to memory. */
-    __device__ __forceinline__ void finish_unit(const layer_of_block &l, const stage_sums &sums,
-                                                const uint4 (&window)[2], uint32_t place,
-                                                uint4 *values,
+    __device__ __forceinline__ void finish_unit(const layer_of_block &l, const numbers &with,
+                                                const stage_sums &sums, const uint4 (&window)[2],
+                                                uint32_t place, uint4 *values,
                                                 const stage_exchange &exchange) const {
         stage_values<Real> r;
-#pragma unroll
-        for (int n = 0; n < stage_values<Real>::VECTORS; n++)
-            r.v[n] = values[n * 32];
-        store_bits(l, place, exchange(finish(l, sums, window, r)));
+        r.load(values);
+        store_bits(l, place, exchange(finish(l, with, sums, window, r)));
         if (l.keeps)
 #pragma unroll
             for (int n = 0; n < stage_values<Real>::VECTORS; n++)
@@ -443,7 +453,7 @@ struct stage_block {
         else
 #pragma unroll 1
             for (int n = 0; n < STAGE_AHEAD || (WORDS == 16 && n < units_end); n++)
-                copy_residuals(first_unit(l) + n * a.pixel_warps, units_end);
+                copy_residuals(own_residuals(), first_unit(l) + n * a.pixel_warps, units_end);
     }
 
     __device__ __forceinline__ void run_layer(int32_t layer, stage_filters<WORDS> &f) const {
@@ -457,6 +467,8 @@ struct stage_block {
         const uint32_t to_stored = stage_keep((l.pixel - column) * 4);
         const uint4 *window = (const uint4 *)(windows + unit * STAGE_UNIT) + q * 2;
         uint4 *values = own_values(unit);
+        const Real *residual = own_residuals();
+        const numbers of_layer = numbers_of(l);
         uint32_t taps[3];
 #pragma unroll
         for (uint32_t s = 0; s < 3; s++) {
@@ -470,64 +482,82 @@ struct stage_block {
             stage_sums sums;
             stage_multiply<WORDS>(a, f, place, grid, taps, sums);
             if (layer == 0) {
-                copy_residuals(unit + STAGE_AHEAD * apart, units_end);
+                copy_residuals(residual, unit + STAGE_AHEAD * apart, units_end);
                 xn_copy_wait<STAGE_AHEAD>();
             }
-            finish_unit(l, sums, of_unit, *(const uint32_t *)((const char *)place + to_stored),
-                        values, exchange);
+            finish_unit(l, WORDS < 8 ? of_layer : numbers_of(l), sums, of_unit,
+                        *(const uint32_t *)((const char *)place + to_stored), values, exchange);
             place += apart * STAGE_UNIT;
             window += apart * STAGE_UNIT / 2;
             values += apart * a.filter_warps * stage_values<Real>::VECTORS * 32;
         }
-        xn_copy_wait<0>();
     }
 
-    /* The same for 512 channels: a few units at a time, so that filters are read once for them. All
-     * warps go as often through the filters. */
-    __device__ __forceinline__ void run_wide_layer(int32_t layer, stage_filters<16> &f) const {
+    /* The same for 512 channels, two units at a time. */
+    __device__ __forceinline__ void run_wide_layer(int32_t layer,
+                                                   const stage_filters<16> &f) const {
         const layer_of_block l = layer_of(layer);
         const uint32_t grid = xn_shared_address(shared) + grid_of(layer), q = threadIdx.x % 4;
+        const uint32_t filters =
+            f.of(a, layer) + filter_warp * STAGE_WIDE_BYTES + threadIdx.x % 32 * 16;
         const stage_exchange exchange;
         const int32_t units_end = (l.end + STAGE_UNIT - 1) / STAGE_UNIT, apart = a.pixel_warps;
-        int32_t left = units_end - l.begin / STAGE_UNIT, unit = first_unit(l);
 #pragma unroll 1
-        for (; left > 0; left -= STAGE_WIDE_UNITS * apart, unit += STAGE_WIDE_UNITS * apart) {
-            const int32_t units =
-                min((units_end - unit + apart - 1) / apart, (int32_t)STAGE_WIDE_UNITS);
+        for (int32_t unit = first_unit(l); unit < units_end; unit += 2 * apart) {
+            const bool two = unit + apart < units_end;
             const uint32_t *place = places + unit * STAGE_UNIT;
             const uint4 *window = (const uint4 *)(windows + unit * STAGE_UNIT) + q * 2;
-            const int32_t next = layer + (left <= STAGE_WIDE_UNITS * apart);
-            stage_sums sums[STAGE_WIDE_UNITS];
+            stage_sums sums[2];
+            if (two)
+                stage_multiply_wide<2>(a, filters, place, apart * STAGE_UNIT, grid, sums);
+            else
+                stage_multiply_wide<1>(a, filters, place, apart * STAGE_UNIT, grid, sums);
 #pragma unroll
-            for (int u = 0; u < STAGE_WIDE_UNITS; u++)
-#pragma unroll
-                for (int n = 0; n < 16; n++)
-                    sums[u][n / 8][n / 4 % 2][n % 4] = STAGE_START;
-            stage_multiply_wide(a, f, f.of(a, next, filter_warp_of_all()), place, apart, grid,
-                                units, sums);
-#pragma unroll
-            for (int u = 0; u < STAGE_WIDE_UNITS; u++) {
-                if (u >= units)
-                    continue;
+            for (int u = 0; u < 2; u++) {
                 const uint4 *at = window + u * apart * (STAGE_UNIT / 2);
-                const uint4 of_unit[2] = {at[0], at[1]};
-                finish_unit(l, sums[u], of_unit, place[u * apart * STAGE_UNIT + l.pixel],
-                            own_values(unit + u * apart), exchange);
+                if (u <= two) {
+                    const uint4 of_unit[2] = {at[0], at[1]};
+                    finish_unit(l, numbers_of(l), sums[u], of_unit,
+                                place[u * apart * STAGE_UNIT + l.pixel],
+                                own_values(unit + u * apart), exchange);
+                }
             }
         }
-        xn_copy_wait<STAGE_MANY_TAPS - 2>(); /* the next table */
     }
 
-    /* Means of 2 x 2 of the last layer's values, as the step avg_pool has them: sums in double,
-     * rounded once. A thread has a pixel, and of its filters every `sharing`-th four. */
+    /* Means of 2 x 2 of the last layer's values, as the step avg_pool has them. A lane has 4
+     * filters of 4 neighbouring pixels, where these are of one row. */
+    __device__ __forceinline__ void store_pooled_fours() const {
+        const int32_t width = a.width / 2, plane = a.height / 2 * width, fours = a.width / 4;
+        const int32_t first = (from - top) * fours, all = (pixels_to(to) / 4 - first) / 2;
+        const int32_t g = (int32_t)threadIdx.x % 32 / 4, q = (int32_t)threadIdx.x % 4;
+        Real *pooled = (Real *)a.io.pooled + (image * shape::CHANNELS + rank * filters()) * plane +
+                       from / 2 * width + (filter_warp * 32 + g * 4) * plane;
+#pragma unroll 1
+        for (int32_t own = pixel_warp * 4 + q; own < all; own += a.pixel_warps * 4) {
+            const int32_t row = own / fours, four = first + row * fours + own;
+            const int32_t number = row * 2 / a.height;
+            Real *to_own = pooled + own * 2 + number * (shape::CHANNELS - 1) * plane;
+            stage_values<Real> up, low;
+            up.load(values_of_four(four));
+            low.load(values_of_four(four + fours));
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+                xn_store(to_own + n * plane,
+                         {stage_mean<Real>(up.at(n, 0), up.at(n, 1), low.at(n, 0), low.at(n, 1)),
+                          stage_mean<Real>(up.at(n, 2), up.at(n, 3), low.at(n, 2), low.at(n, 3))});
+        }
+    }
+
+    /* The same value by value: a thread has a pixel, and of its filters every `sharing`-th four. */
     __device__ __forceinline__ void store_pooled() const {
         const int32_t width = a.width / 2, plane = a.height / 2 * width;
         const int32_t first = (from - top) * a.width, all = (pixels_to(to) - first) / 4;
-        const int32_t sharing = max((int32_t)blockDim.x / all, 1);
+        const int32_t sharing = max(STAGE_THREADS / all, 1);
         Real *pooled = (Real *)a.io.pooled + (image * shape::CHANNELS + rank * filters()) * plane +
                        from / 2 * width;
 #pragma unroll 1
-        for (int32_t at = (int32_t)threadIdx.x; at < all * sharing; at += (int32_t)blockDim.x) {
+        for (int32_t at = (int32_t)threadIdx.x; at < all * sharing; at += STAGE_THREADS) {
             const int32_t share = at / all, own = at - share * all, row = own / width;
             const int32_t pixel = first + row * 2 * a.width + (own - row * width) * 2;
             const Real *up = values_of(pixel), *low = values_of(pixel + a.width);
@@ -538,9 +568,8 @@ struct stage_block {
                 for (int n = 0; n < 4; n++) {
                     const int32_t at_n = to_filter(four) + to_filter(n);
                     const Real *x = up + at_n, *y = low + at_n;
-                    const double sum = (double)xn_to_fp32(x[0]) + (double)xn_to_fp32(x[1]) +
-                                       (double)xn_to_fp32(y[0]) + (double)xn_to_fp32(y[1]);
-                    const float mean[1] = {(float)(sum * 0.25)};
+                    const float mean[1] = {stage_mean<Real>(xn_to_fp32(x[0]), xn_to_fp32(x[1]),
+                                                            xn_to_fp32(y[0]), xn_to_fp32(y[1]))};
                     xn_store(to_own + (four + n) * plane, mean);
                 }
             }
@@ -586,7 +615,7 @@ struct stage_block {
 };
 
 template <int WORDS, typename Real>
-__global__ void __launch_bounds__(stage_shape<WORDS>::THREADS, 1)
+__global__ void __launch_bounds__(STAGE_THREADS, 1)
     stage_kernel(const __grid_constant__ stage_args a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     extern __shared__ char stage_memory[];
@@ -595,7 +624,7 @@ __global__ void __launch_bounds__(stage_shape<WORDS>::THREADS, 1)
     stage_filters<WORDS> filters(a, stage_memory);
     xn_let_next_kernel_start();
     block.copy_table(0);
-    filters.load(a, 0, block.filter_warp_of_all());
+    filters.load(a, 0, WORDS == 16 ? block.rank : block.filter_warp_of_all());
     block.clear();
     block.number_pixels();
     block.start_barriers();
@@ -614,6 +643,9 @@ __global__ void __launch_bounds__(stage_shape<WORDS>::THREADS, 1)
         if (layer + 1 < a.io.layers) {
             block.copy_table(layer + 1);
             block.expect_bits(layer);
+            if constexpr (WORDS == 16)
+                if (a.layers_beside > 1)
+                    filters.load(a, layer + 1, block.rank);
         }
         if constexpr (WORDS == 16)
             block.run_wide_layer(layer, filters);
@@ -621,9 +653,16 @@ __global__ void __launch_bounds__(stage_shape<WORDS>::THREADS, 1)
             block.run_layer(layer, filters);
         if (layer + 1 == a.io.layers)
             break;
-        filters.load(a, layer + 1, block.filter_warp_of_all());
+        if constexpr (WORDS < 16)
+            filters.load(a, layer + 1, block.filter_warp_of_all());
         block.wait_for_bits(layer);
+        if constexpr (WORDS == 16)
+            if (a.layers_beside == 1) {
+                __syncthreads(); /* all warps have multiplied */
+                filters.load(a, layer + 1, block.rank);
+            }
         block.count_bits(layer);
+        xn_copy_wait<0>();
         __syncthreads();
     }
     __syncthreads();
@@ -633,6 +672,8 @@ __global__ void __launch_bounds__(stage_shape<WORDS>::THREADS, 1)
         block.store_reals();
     if (a.io.pooled && a.io.whole)
         block.store_means();
+    else if (a.io.pooled && a.width % 4 == 0)
+        block.store_pooled_fours();
     else if (a.io.pooled)
         block.store_pooled();
 #else

@@ -14,6 +14,11 @@ struct stage_values {
     enum { VECTORS = 16 * (int)sizeof(Real) / 16 };
     uint4 v[VECTORS];
 
+    __device__ __forceinline__ void load(const uint4 *from) {
+#pragma unroll
+        for (int n = 0; n < VECTORS; n++)
+            v[n] = from[n * 32];
+    }
     __device__ __forceinline__ float at(int filter, int pixel) const {
         const int n = filter * 4 + pixel;
         const uint32_t *words = (const uint32_t *)v;
@@ -34,6 +39,26 @@ struct stage_values {
         }
     }
 };
+
+/* a + b and what it lacks, both exact. */
+struct stage_sum {
+    float sum, rest;
+
+    __device__ __forceinline__ stage_sum(float a, float b) : sum(a + b) {
+        const float of_b = sum - a;
+        rest = (a - (sum - of_b)) + (b - of_b);
+    }
+};
+
+/* The mean as fp32 has it, rounded once. Of fp16 what sums lack is exact too. */
+template <typename Real>
+__device__ __forceinline__ float stage_mean(float a, float b, float c, float d) {
+    if (sizeof(Real) == 4)
+        return (float)(((double)a + (double)b + (double)c + (double)d) * 0.25);
+    const stage_sum up(a, b), low(c, d), all(up.sum, low.sum);
+    const float rest = up.rest + low.rest + all.rest;
+    return (fabsf(rest) > 0.0f ? all.sum + rest : all.sum) * 0.25f; /* not NaN; -0 stays */
+}
 
 /* Bit f of byte p of the result is the sign of filter f of pixel p. y: [filter][pixel]. */
 __device__ __forceinline__ uint32_t stage_signs(const float (&y)[4][4], const float (&shift)[4]) {

@@ -8,6 +8,7 @@
 #include "ptx.cuh"
 
 enum {
+    STAGE_THREADS = 512,
     STAGE_UNIT = 16,
     /* Rows of a layer's table, a value a filter: F of each place at the border, twice; then factor,
      * bias, shift. */
@@ -15,12 +16,9 @@ enum {
     STAGE_BIAS,
     STAGE_SHIFT,
     STAGE_TABLE_ROWS,
-    STAGE_WIDE_UNITS = 4,    /* that a warp has at a time of 512 channels */
-    STAGE_TAP_BYTES = 2048,  /* of their 32 filters */
-    STAGE_FEW_TAPS = 4,      /* whose filters are in shared memory, */
-    STAGE_MANY_TAPS = 8,     /* or these */
-    STAGE_AHEAD = 3,         /* units whose residuals are on their way */
-    STAGE_START = 0x4B000000 /* sums: 2^23 as a float */
+    STAGE_WIDE_BYTES = 18432, /* 32 filters of 512 channels */
+    STAGE_AHEAD = 3,          /* units whose residuals are on their way */
+    STAGE_START = 0x4B000000  /* sums: 2^23 as a float */
 };
 
 struct stage_args {
@@ -33,8 +31,8 @@ struct stage_args {
     int32_t align;       /* rows: blocks begin at multiples of it */
     bool single;         /* planes are no whole fours of pixels: reals are copied one by one */
     int32_t filter_warps, pixel_warps; /* of a block */
-    int32_t taps;                      /* of 512 channels: STAGE_FEW_TAPS or STAGE_MANY_TAPS */
-    int32_t table_row;                 /* bytes; two rows next to each other share no bank */
+    int32_t layers_beside; /* of 512 channels: layers whose filters are in shared memory, 1 or 2 */
+    int32_t table_row;     /* bytes; two rows next to each other share no bank */
     /* Shared memory, from its start. */
     uint32_t grid, grid_bytes, popcounts, popcounts_bytes, places, windows, table, table_bytes;
     uint32_t filters, barriers;
@@ -45,8 +43,7 @@ template <int WORDS>
 struct stage_shape {
     enum {
         CHANNELS = WORDS * 32,
-        THREADS = WORDS == 2 ? 640 : 512, /* at most */
-        CHUNKS = WORDS / 4,               /* 0 below 128 channels */
+        CHUNKS = WORDS / 4, /* 0 below 128 channels */
         STEPS = WORDS == 2   ? 2
                 : WORDS == 4 ? 4
                              : 9 * WORDS / 8, /* of 256 bits */
@@ -56,7 +53,9 @@ struct stage_shape {
 };
 
 /* Where a chunk lies, so that the 8 rows of a matrix are in different banks: their pixels are
- * 0, 1, 4, 5, 8, 9, 12, 13 of a unit. A row's pitch is a multiple of the period. */
+ * 0, 1, 4, 5, 8, 9, 12, 13 of a unit, which may go on in the next row. So a row's pitch is 16 more
+ * than its width; of 128 channels a multiple of 16, which saves addresses, and of 512 one that
+ * takes less memory and leaves few conflicts. */
 template <int WORDS>
 __device__ __forceinline__ uint32_t stage_chunk(uint32_t chunk) {
     if (WORDS == 4)
@@ -102,6 +101,13 @@ __device__ __forceinline__ void stage_mma_half(int32_t (&d)[4], const uint32_t *
 #endif
 }
 
+__device__ __forceinline__ void stage_read(uint32_t (&to)[4], uint32_t address) {
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address)
+                 : "memory");
+}
+
 /* A warp's filters: operands A of each step. */
 template <int WORDS>
 struct stage_filters {
@@ -133,73 +139,27 @@ struct stage_filters {
     }
 };
 
-/* 512 channels take more registers than a lane has. Filters come through shared memory, a ring of
- * taps for each 32, which the warps of these filters fill and read together: tap by tap, of one
- * layer after the other. */
+/* 512 channels take more registers than a lane has. Their filters lie in shared memory, those of
+ * the next layer beside them where there is room. */
 template <>
 struct stage_filters<16> {
-    const uint4 *from; /* the next tap to copy, NULL behind the last */
-    int32_t left;      /* taps of its layer that are not copied */
-    int32_t filter_warp, pixel_warp;
-    uint32_t ring, at, end; /* shared addresses; at: the next tap to read */
+    uint32_t bytes, from; /* of a layer's filters of the block; the first layer's */
 
     __device__ __forceinline__ stage_filters(const stage_args &a, const char *shared) {
-        const uint32_t warp = threadIdx.x / 32, bytes = (uint32_t)a.taps * STAGE_TAP_BYTES;
-        filter_warp = (int32_t)(warp % (uint32_t)a.filter_warps);
-        pixel_warp = (int32_t)(warp / (uint32_t)a.filter_warps);
-        ring = xn_shared_address(shared) + a.filters + (uint32_t)filter_warp * bytes;
-        end = ring + bytes;
-        at = ring;
-        left = 0;
+        bytes = (uint32_t)a.filter_warps * STAGE_WIDE_BYTES;
+        from = xn_shared_address(shared) + a.filters;
     }
-    static __device__ __forceinline__ const uint4 *of(const stage_args &a, int32_t layer,
-                                                      int32_t filter_warp) {
-        return layer < a.io.layers ? (const uint4 *)a.io.layer[layer].filters +
-                                         filter_warp * (9 * STAGE_TAP_BYTES / 16)
-                                   : nullptr;
+    __device__ __forceinline__ uint32_t of(const stage_args &a, int32_t layer) const {
+        return from + layer % a.layers_beside * bytes;
     }
-    /* Starts copying the warp's part of one more tap. */
-    __device__ __forceinline__ void copy_to(const stage_args &a, uint32_t to, const uint4 *next) {
-        if (left == 0) {
-            from = next;
-            left = 9;
-        }
-        if (from) {
-#pragma unroll 1
-            for (uint32_t n = pixel_warp * 32 + threadIdx.x % 32; n < STAGE_TAP_BYTES / 16;
-                 n += a.pixel_warps * 32)
-                xn_copy_async_at<16>(to + n * 16, from + n, true);
-            from += STAGE_TAP_BYTES / 16;
-        }
-        left--;
+    /* Starts copying; for all warps. */
+    __device__ __forceinline__ void load(const stage_args &a, int32_t layer, int32_t rank) const {
+        const char *filters = (const char *)a.io.layer[layer].filters + (int64_t)rank * bytes;
+        const uint32_t to = of(a, layer);
+#pragma unroll 4
+        for (uint32_t n = threadIdx.x * 16; n < bytes; n += STAGE_THREADS * 16)
+            xn_copy_async_at<16>(to + n, filters + n, true);
         xn_copy_commit();
-    }
-    /* The first taps; those of later layers come with the ones before. */
-    __device__ __forceinline__ void load(const stage_args &a, int32_t layer, int32_t of_all) {
-        if (layer == 0)
-#pragma unroll 1
-            for (uint32_t to = ring; to < end - STAGE_TAP_BYTES; to += STAGE_TAP_BYTES)
-                copy_to(a, to, of(a, 0, of_all));
-    }
-    /* Waits for the next tap, starts another copy in place of the one before, and reads. */
-    __device__ __forceinline__ void read(const stage_args &a, const uint4 *next,
-                                         uint32_t (&operands)[2][2][4]) {
-        if (a.taps == STAGE_FEW_TAPS)
-            xn_copy_wait<STAGE_FEW_TAPS - 2>();
-        else
-            xn_copy_wait<STAGE_MANY_TAPS - 2>();
-        asm volatile("bar.sync %0, %1;" ::"r"(1 + filter_warp), "r"(a.pixel_warps * 32) : "memory");
-        copy_to(a, (at == ring ? end : at) - STAGE_TAP_BYTES, next);
-#pragma unroll
-        for (int n = 0; n < 4; n++) {
-            uint32_t(&o)[4] = operands[n / 2][n % 2];
-            asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                         : "=r"(o[0]), "=r"(o[1]), "=r"(o[2]), "=r"(o[3])
-                         : "r"(at + n * 512 + threadIdx.x % 32 * 16)
-                         : "memory");
-        }
-        at += STAGE_TAP_BYTES;
-        at = at == end ? ring : at;
     }
 };
 
@@ -253,9 +213,8 @@ __device__ __forceinline__ void stage_multiply(const stage_args &a, const stage_
         const uint32_t row = a.pitch * WORDS * 4;
         uint32_t at[3];
 #pragma unroll
-        for (int j = 0; j < 3; j++)
-            at[j] = grid + 16 * (WORDS == 4 ? stage_chunk<WORDS>(position + j)
-                                            : stage_chunk<WORDS>((position + j) * 2 + second));
+        for (int j = 0; WORDS == 4 && j < 3; j++)
+            at[j] = grid + stage_byte<4>(position + j);
 #pragma unroll
         for (int s = 0; s < shape::STEPS + shape::TAIL; s++) {
             uint32_t b[4];
@@ -264,7 +223,8 @@ __device__ __forceinline__ void stage_multiply(const stage_args &a, const stage_
                 xn_load_matrices(b, second ? at[next % 3] + next / 3 * row
                                            : at[tap % 3] + tap / 3 * row);
             } else {
-                xn_load_matrices(b, at[s % 3] + s / 3 * row);
+                xn_load_matrices(
+                    b, grid + (stage_byte<8>(position + s / 3 * a.pitch + s % 3) ^ second * 16));
             }
 #pragma unroll
             for (int tile = 0; tile < 2; tile++)
@@ -280,37 +240,38 @@ __device__ __forceinline__ void stage_multiply(const stage_args &a, const stage_
     }
 }
 
-/* The same for 512 channels, of the units at `places` and every `apart`-th behind it. next: filters
- * to copy when these are. */
-__device__ __forceinline__ void stage_multiply_wide(const stage_args &a, stage_filters<16> &f,
-                                                    const uint4 *next, const uint32_t *places,
-                                                    int32_t apart, uint32_t grid, int32_t units,
-                                                    stage_sums (&sums)[STAGE_WIDE_UNITS]) {
+/* The same for 512 channels, of UNITS units, so that filters are read once for them. places: of the
+ * first, and of each `apart` behind the one before. filters: the lane's operands. */
+template <int UNITS>
+__device__ __forceinline__ void stage_multiply_wide(const stage_args &a, uint32_t filters,
+                                                    const uint32_t *places, int32_t apart,
+                                                    uint32_t grid, stage_sums *sums) {
+    typedef stage_shape<16> shape;
     const uint32_t lane = threadIdx.x % 32, n = lane % 8, second = lane / 8 % 2;
     const uint32_t column = n / 2 * 4 + n % 2 + lane / 16 * 2;
-    uint32_t position[STAGE_WIDE_UNITS], operands[2][2][4];
+    uint32_t position[UNITS], at[UNITS];
 #pragma unroll
-    for (int u = 0; u < STAGE_WIDE_UNITS; u++)
-        position[u] = (places[(u < units ? u * apart : 0) * STAGE_UNIT + column] & 0xffffu);
-#pragma unroll 1
-    for (int32_t tap = 0; tap < 9; tap++) {
-        const uint32_t off = (tap / 3 - 1) * a.pitch + tap % 3 - 1;
-        f.read(a, next, operands);
+    for (int u = 0; u < UNITS; u++)
+        position[u] = (places[u * apart + column] & 0xffffu) - a.pitch - 1;
 #pragma unroll
-        for (int s = 0; s < 2; s++)
+    for (int s = 0; s < shape::STEPS; s++) {
+        uint32_t w[2][4];
+        stage_read(w[0], filters + s * 1024);
+        stage_read(w[1], filters + s * 1024 + 512);
 #pragma unroll
-            for (int u = 0; u < STAGE_WIDE_UNITS; u++) {
-                uint32_t b[4];
-                if (u >= units)
-                    continue;
-                xn_load_matrices(
-                    b, grid + (stage_byte<16>(position[u] + off) ^ (second * 16 + s * 32)));
+        for (int u = 0; u < UNITS; u++) {
+            uint32_t b[4];
+            if (s % 2 == 0)
+                at[u] = grid +
+                        (stage_byte<16>(position[u] + s / 6 * a.pitch + s / 2 % 3) ^ second * 16);
+            xn_load_matrices(b, at[u] ^ s % 2 * 32);
 #pragma unroll
-                for (int tile = 0; tile < 2; tile++)
-#pragma unroll
-                    for (int t = 0; t < 2; t++)
-                        xn_mma_and_popc(sums[u][t][tile], operands[s][t], b + 2 * tile);
-            }
+            for (int n = 0; n < 4; n++)
+                if (s == 0)
+                    stage_mma_first(sums[u][n % 2][n / 2], w[n % 2], b + n / 2 * 2);
+                else
+                    xn_mma_and_popc(sums[u][n % 2][n / 2], w[n % 2], b + n / 2 * 2);
+        }
     }
 }
 
