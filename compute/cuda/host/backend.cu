@@ -6,7 +6,7 @@
 static constexpr xn_backend table() {
     xn_backend b = {};
     b.name = "cuda";
-    b.kinds = (1u << XN_STEP_TOP_K) - 1; /* no top_k yet */
+    b.kinds = (1u << XN_STEP_KIND_COUNT) - 1;
     b.device_count = xn_cuda_device_count;
     b.device_open = xn_cuda_device_open;
     b.device_close = xn_cuda_device_close;

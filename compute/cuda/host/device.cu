@@ -124,6 +124,8 @@ static xn_status load_kernels(xn_device *device, xn_error *error) {
         status = check_load(device, xn_cuda_stage_load(&device->chip), error);
     if (status == XN_OK)
         status = check_load(device, xn_cuda_strided_load(&device->chip), error);
+    if (status == XN_OK)
+        status = check_load(device, xn_cuda_top_k_load(&device->chip), error);
     for (int i = 0; (path = xn_cuda_path_at(i)) != NULL && status == XN_OK; i++) {
         bool usable = true;
         if (!xn_cuda_path_exists(path, &device->chip))

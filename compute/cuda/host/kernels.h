@@ -11,6 +11,7 @@
 #include "real_mma.h"
 #include "sliding_window.h"
 #include "stem.h"
+#include "top_k.h"
 #include "warp_specialised.h"
 
 #endif

@@ -174,17 +174,35 @@ static cudaError_t enqueue_stem(const xn_plan *plan, const xn_prepared *prepared
                                stream);
 }
 
+static cudaError_t enqueue_top_k(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                                 const xn_step_io *io, cudaStream_t stream) {
+    const xn_cuda_chip *chip = &plan->stream->device->chip;
+    const xn_epilogue_args epilogue = xn_cuda_epilogue_args(&plan->step, prepared, io);
+    xn_cuda_scratch scratch = {plan->stream->workspace, plan->max_images, 0, false};
+    const xn_cuda_top_k_room room = xn_cuda_top_k_take(&plan->step, chip, &scratch);
+    xn_cuda_top_k_io in = {};
+    in.input = io->input;
+    in.output = io->output;
+    if (plan->step.conv.mode == XN_MODE_XNOR) {
+        in.rows = (const uint32_t *)xn_cuda_part_of(prepared, XN_CUDA_PART_CODES);
+        in.weights = prepared->source;
+        in.uniform = prepared->uniform;
+    }
+    return xn_cuda_top_k_launch(&plan->step, images, chip, &room, &in, &epilogue, stream);
+}
+
 cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                             const xn_step_io *io, cudaStream_t stream) {
-    const bool stem = plan->step.kind == XN_STEP_STEM;
-    if (plan->step.kind != XN_STEP_CONV && !stem) {
+    const int32_t kind = plan->step.kind;
+    if (kind != XN_STEP_CONV && kind != XN_STEP_STEM && kind != XN_STEP_TOP_K) {
         const xn_op_args args = xn_cuda_op_args(plan, prepared, images, io);
         return xn_cuda_op_launch(&args, plan->stream->device->chip.overlaps, stream);
     }
     if (!xn_cuda_weights_have(prepared, xn_cuda_plan_wants(plan, prepared)))
         return cudaErrorInvalidValue;
-    return stem ? enqueue_stem(plan, prepared, images, io, stream)
-                : enqueue_conv(plan, prepared, images, io, stream);
+    return kind == XN_STEP_STEM    ? enqueue_stem(plan, prepared, images, io, stream)
+           : kind == XN_STEP_TOP_K ? enqueue_top_k(plan, prepared, images, io, stream)
+                                   : enqueue_conv(plan, prepared, images, io, stream);
 }
 
 /* Layers of a stage that the steps begin with. */

@@ -41,6 +41,10 @@ static void fill_rows(const xn_weights *w, void *out) {
                     bits_of(w, o)[tap * w->words + word];
 }
 
+static bool codes_bytes(const xn_weights *w, size_t *bytes) {
+    return filters_times(w, taps_of(w) * w->words, sizeof(uint32_t), bytes);
+}
+
 /* ---- few channels ---- */
 
 static bool patches_bytes(const xn_weights *w, size_t *bytes) {
@@ -311,6 +315,7 @@ static const kind kinds[] = {
     {wgmma_bytes, fill_stationary},        /* XN_CUDA_PART_STATIONARY */
     {wgmma_bytes, fill_specialised},       /* XN_CUDA_PART_SPECIALISED */
     {stage_bytes, fill_stage},             /* XN_CUDA_PART_STAGE */
+    {codes_bytes, NULL},                   /* XN_CUDA_PART_CODES */
     {reals_bytes, fill_reals},             /* XN_CUDA_PART_REALS */
     {exponents_bytes, fill_exponents},     /* XN_CUDA_PART_EXPONENTS */
     {stem_bytes, fill_stem},               /* XN_CUDA_PART_STEM */

@@ -14,6 +14,7 @@ typedef enum {
     XN_CUDA_PART_STATIONARY,    /* filters of filter_stationary.cu, */
     XN_CUDA_PART_SPECIALISED,   /* of warp_specialised.cu, */
     XN_CUDA_PART_STAGE,         /* of fused_stage.cu */
+    XN_CUDA_PART_CODES,         /* bits as xn_weights has them, for search/ */
     XN_CUDA_PART_REALS,         /* [O][C/G][KH][KW] */
     XN_CUDA_PART_EXPONENTS,     /* of the filters of mode float in fp16 */
     XN_CUDA_PART_STEM,          /* int32 [O][KH][KW][C] (xn_planes.h), */

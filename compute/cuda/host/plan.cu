@@ -45,6 +45,8 @@ uint64_t xn_cuda_plan_wants(const xn_plan *plan, const xn_prepared *prepared) {
     const xn_cuda_choice *how = &plan->how;
     if (plan->step.kind == XN_STEP_STEM)
         return XN_CUDA_WANT(xn_cuda_stem_part(plan)) | XN_CUDA_WANT(XN_CUDA_PART_STEM_BORDER);
+    if (plan->step.kind == XN_STEP_TOP_K && plan->step.conv.mode == XN_MODE_XNOR)
+        return XN_CUDA_WANT(XN_CUDA_PART_CODES);
     if (!how->path)
         return 0;
     uint64_t wanted = how->path->wants(&how->job, prepared);
@@ -64,6 +66,7 @@ static xn_status reserve(xn_plan *plan, xn_error *error) {
     scratch.images = plan->max_images;
     (void)xn_cuda_around_take(plan, &scratch);
     (void)xn_cuda_op_take(plan, &scratch);
+    (void)xn_cuda_top_k_take(&plan->step, &plan->stream->device->chip, &scratch);
     if (plan->how.path && plan->how.path->lay_out)
         plan->how.path->lay_out(&plan->how.job, &plan->stream->device->chip, &scratch);
     if (scratch.passes)

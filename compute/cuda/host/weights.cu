@@ -63,18 +63,30 @@ static xn_status put_values(xn_prepared *p, xn_error *error) {
     const float **const to[VALUES] = {&p->alpha, &p->scale, &p->bias, &p->slope, &p->shift};
     const size_t each = (size_t)w->out_channels * sizeof(float);
     const size_t pitch = (each + XN_CUDA_ALIGNMENT - 1) / XN_CUDA_ALIGNMENT * XN_CUDA_ALIGNMENT;
-    char *staging = (char *)staging_of(VALUES * pitch, error);
+    size_t at[VALUES], bytes = 0;
+    for (int i = 0; i < VALUES; i++) {
+        at[i] = bytes;
+        bytes += from[i] ? pitch : 0;
+    }
+    if (bytes == 0)
+        return XN_OK;
+    char *staging = (char *)staging_of(bytes, error);
     if (!staging)
         return XN_ERR_NO_MEMORY;
     for (int i = 0; i < VALUES; i++)
         if (from[i])
-            memcpy(staging + i * pitch, from[i], each);
-    xn_status status = upload(p->device, staging, VALUES * pitch, &p->values, error);
+            memcpy(staging + at[i], from[i], each);
+    xn_status status = upload(p->device, staging, bytes, &p->values, error);
     for (int i = 0; i < VALUES && status == XN_OK; i++)
         if (from[i])
-            *to[i] = (const float *)((const char *)p->values + i * pitch);
+            *to[i] = (const float *)((const char *)p->values + at[i]);
     xn_mem_free(staging);
     return status;
+}
+
+static bool all_equal(const float *values, int32_t count) {
+    return !values || count < 2 ||
+           !memcmp(values, values + 1, (size_t)(count - 1) * sizeof *values);
 }
 
 static bool all_finite(const float *values, int64_t count) {
@@ -103,6 +115,9 @@ xn_status xn_cuda_weights_prepare(xn_device *device, const xn_weights *weights, 
                 all_finite(weights->real, (int64_t)weights->kernel_h * weights->kernel_w *
                                               weights->group_channels * weights->out_channels);
     (void)pthread_mutex_init(&p->making, NULL); /* cannot fail without attributes */
+    p->uniform = all_equal(weights->scale, weights->out_channels) &&
+                 all_equal(weights->bias, weights->out_channels) &&
+                 all_equal(weights->slope, weights->out_channels);
     status = put_values(p, error);
     if (status)
         xn_cuda_weights_free(p);
@@ -134,6 +149,8 @@ static xn_status upload_part(const xn_prepared *p, xn_cuda_part part, void **out
     if (!xn_cuda_part_bytes(p->source, part, &bytes))
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights",
                        "the packed weights pass the address space");
+    if (part == XN_CUDA_PART_CODES) /* may be most of the host's memory: the driver takes pieces */
+        return upload(p->device, p->source->bits, bytes, out, error);
     void *staging = staging_of(bytes, error);
     if (!staging)
         return XN_ERR_NO_MEMORY;

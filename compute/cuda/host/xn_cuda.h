@@ -46,6 +46,7 @@ struct xn_prepared {
     uint64_t serial;          /* no other weights of the device have it, or will; never 0 */
     const xn_weights *source; /* borrowed */
     bool finite;              /* no real weight is NaN or infinite */
+    bool uniform;             /* all filters have one scale, one bias and one slope */
     void *values;             /* memory of the following, [O] each; NULL where there are none */
     const float *alpha, *scale, *bias, *slope, *shift;
     mutable pthread_mutex_t making; /* held while a part is made; guards no reading of them */

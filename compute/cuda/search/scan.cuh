@@ -1,0 +1,332 @@
+/* scan.cuh: a dense layer of bits and the k best of its values (top_k.h), by mma.sync. A warp has
+ * 16 M rows in registers, lane 4 g + t rows g, g + 8, ..., of each 512 bits words 4 t .. 4 t + 3;
+ * queries lie in the same order, 8 to a column of tiles. */
+#ifndef XN_CUDA_SCAN_CUH
+#define XN_CUDA_SCAN_CUH
+
+#include "launch.cuh"
+#include "lists.cuh"
+
+enum {
+    SCAN_WARPS = 12,
+    SCAN_THREADS = SCAN_WARPS * 32,
+    SCAN_WORDS = 16,  /* of two matrix instructions */
+    SCAN_COLUMNS = 8, /* queries of a matrix instruction */
+};
+
+struct scan_args {
+    xn_epilogue_args e;
+    const uint32_t *rows;    /* [row_count][words] */
+    const uint4 *queries;    /* [tiles of queries][columns][steps][32 lanes] */
+    const int32_t *set_bits; /* [queries] */
+    const int32_t *least;    /* [queries]: x that may be among the best; NULL: any */
+    int32_t *greatest;       /* [queries][tiles][8], of groups of rows, instead of lists; or NULL */
+    uint64_t *lists;         /* [blocks in x][query_count][room] */
+    int64_t row_count;
+    int32_t words, bits, steps; /* of a row; steps: of SCAN_WORDS */
+    int32_t query_count, tile_queries, columns;
+    int32_t tiles, stride; /* of rows: how many, and which */
+    int32_t room, k;
+    bool vectors; /* rows are whole vectors of 4 words */
+    bool by_dot;  /* the greater the dot the better, */
+    bool turned;  /* with the bits of queries turned */
+    bool largest;
+};
+
+/* ---- a matrix instruction ---- */
+
+/* xn_mma_and_popc, on chips that lack it as well. */
+__device__ __forceinline__ void scan_multiply(int32_t (&acc)[4], const uint32_t (&a)[4],
+                                              const uint32_t (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    xn_mma_and_popc(acc, a, b);
+#else
+    const int32_t lane = (int32_t)threadIdx.x % 32;
+    for (int32_t n = 0; n < 8; n++) {
+        const int32_t row = lane / 4 * 4 + n % 4, column = lane % 4 * 8 + n % 4;
+        const uint32_t a0 = __shfl_sync(XN_ALL_LANES, n < 4 ? a[0] : a[2], row);
+        const uint32_t a1 = __shfl_sync(XN_ALL_LANES, n < 4 ? a[1] : a[3], row);
+        const uint32_t b0 = __shfl_sync(XN_ALL_LANES, n < 4 ? b[0] : b[1], column);
+        const uint32_t b1 = __shfl_sync(XN_ALL_LANES, n < 4 ? b[0] : b[1], column + 4);
+        acc[0] += __popc(a0 & b0);
+        acc[1] += __popc(a0 & b1);
+        acc[2] += __popc(a1 & b0);
+        acc[3] += __popc(a1 & b1);
+    }
+#endif
+}
+
+/* ---- a warp ---- */
+
+/* STEPS of SCAN_WORDS words are in registers at a time; WIDE: rows have more of them, and are read
+ * for every column of queries again. */
+template <int M, int STEPS, bool WIDE>
+struct scan_warp {
+    static constexpr int ROWS = 16 * M;
+
+    const scan_args &a;
+    const xn_lists &lists;
+    const uint4 *queries; /* of the block; in shared memory, unless WIDE */
+    int32_t *least;       /* [columns * 8], in shared memory */
+    int32_t g, t;
+    int64_t first; /* row of the tile */
+    uint4 row[M][2][STEPS];
+    int32_t minus[M][2]; /* the set bits of rows, negative */
+    int32_t sum[M][4];
+
+    __device__ __forceinline__ scan_warp(const scan_args &args, const xn_lists &l,
+                                         const uint4 *block_queries, int32_t *block_least)
+        : a(args), lists(l), queries(block_queries), least(block_least),
+          g((int32_t)threadIdx.x % 32 / 4), t((int32_t)threadIdx.x % 4) {
+    }
+
+    __device__ __forceinline__ uint32_t word_of(int64_t at, int32_t word) const {
+        return at < a.row_count && word < a.words ? __ldg(a.rows + at * a.words + word) : 0u;
+    }
+
+    __device__ __forceinline__ uint4 words_of(int64_t at, int32_t word) const {
+        if (!a.vectors)
+            return make_uint4(word_of(at, word), word_of(at, word + 1), word_of(at, word + 2),
+                              word_of(at, word + 3));
+        return at < a.row_count && word < a.words
+                   ? __ldg((const uint4 *)(a.rows + at * a.words + word))
+                   : make_uint4(0, 0, 0, 0);
+    }
+
+    __device__ __forceinline__ void load(int32_t step) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int s = 0; s < STEPS; s++)
+                    row[m][h][s] =
+                        words_of(first + m * 16 + h * 8 + g, (step + s) * SCAN_WORDS + t * 4);
+    }
+
+    __device__ __forceinline__ void multiply(int s, const uint4 &query) {
+        const uint32_t low[2] = {query.x, query.y}, high[2] = {query.z, query.w};
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            const uint4 &r = row[m][0][s], &r8 = row[m][1][s];
+            const uint32_t a_low[4] = {r.x, r8.x, r.y, r8.y}, a_high[4] = {r.z, r8.z, r.w, r8.w};
+            scan_multiply(sum[m], a_low, low);
+            scan_multiply(sum[m], a_high, high);
+        }
+    }
+
+    /* Sums of a column of queries, or of the rows' set bits. */
+    template <bool SET_BITS>
+    __device__ __forceinline__ void add_up(int32_t column) {
+        const uint4 ones = make_uint4(~0u, ~0u, ~0u, ~0u);
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+                sum[m][n] = 0;
+#pragma unroll 1
+        for (int32_t step = 0; step < (WIDE ? a.steps : 1); step += STEPS) {
+            if (WIDE)
+                load(step);
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) {
+                const int64_t at = ((int64_t)column * a.steps + step + s) * 32 + threadIdx.x % 32;
+                multiply(s, SET_BITS ? ones : queries[at]);
+            }
+        }
+    }
+
+    __device__ __forceinline__ int32_t x_of(int m, int n) const {
+        return 2 * sum[m][n] + minus[m][n / 2];
+    }
+
+    /* The greatest x of the lane's rows with a query. */
+    __device__ __forceinline__ int32_t greatest(int n) const {
+        int32_t most = INT_MIN;
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            most = max(most, max(x_of(m, n), x_of(m, n + 2)));
+        return most;
+    }
+
+    __device__ __forceinline__ int32_t query_at(int32_t query) const {
+        return (int32_t)blockIdx.y * a.tile_queries + query;
+    }
+
+    __device__ __forceinline__ float dot_of(int32_t query, int32_t x) const {
+        const int32_t dot = a.bits + 2 * (x - __ldg(a.set_bits + query_at(query)));
+        return (float)(a.turned ? -dot : dot);
+    }
+
+    __device__ __forceinline__ uint32_t rank_of(int32_t query, int32_t x) const {
+        return xn_rank_of(xn_ranked_value(a.e, 0, dot_of(query, x)), a.largest);
+    }
+
+    /* The least x whose value is as good as that of a rank: several x may have one value. */
+    __device__ __forceinline__ int32_t least_of(int32_t query, uint32_t rank) const {
+        int32_t high = __ldg(a.set_bits + query_at(query)), low = high - a.bits - 1;
+        while (high - low > 1) {
+            const int32_t middle = low + (high - low) / 2;
+            if (rank_of(query, middle) <= rank)
+                high = middle;
+            else
+                low = middle;
+        }
+        return high;
+    }
+
+    /* Puts those of the lane's rows into the lists that may be among the best. */
+    __device__ __forceinline__ void put(int32_t column, const int32_t (&from)[2]) {
+        uint32_t live = 0;
+#pragma unroll
+        for (int i = 0; i < 4 * M; i++)
+            live |= (uint32_t)(x_of(i / 4, i % 4) >= from[i % 2]) << i;
+        while (__any_sync(XN_ALL_LANES, live)) {
+            const int32_t n = __ffs((int32_t)live) - 1;
+            int32_t x = 0;
+#pragma unroll
+            for (int i = 0; i < 4 * M; i++)
+                x = i == n ? x_of(i / 4, i % 4) : x;
+            const int64_t at = first + n / 4 * 16 + n % 4 / 2 * 8 + g;
+            const int32_t query = column * SCAN_COLUMNS + 2 * t + n % 2;
+            const bool is = live && at < a.row_count;
+            const uint64_t key = is ? xn_key_of(a.e, at, dot_of(query, x), a.largest) : XN_NO_KEY;
+            lists.put(query, key, is, [&](int32_t of, uint64_t kth) {
+                if (a.by_dot)
+                    *(volatile int32_t *)&least[of] = least_of(of, (uint32_t)(kth >> 32));
+            });
+            live &= live - 1;
+        }
+    }
+
+    __device__ __forceinline__ void store_greatest(int32_t tile, int32_t column) const {
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            const int32_t query = column * SCAN_COLUMNS + 2 * t + n;
+            if (query < a.tile_queries && query_at(query) < a.query_count)
+                a.greatest[((int64_t)query_at(query) * a.tiles + tile) * 8 + g] = greatest(n);
+        }
+    }
+
+    __device__ __forceinline__ void run(int32_t tile) {
+        first = (int64_t)tile * a.stride * ROWS;
+        if (!WIDE)
+            load(0);
+        add_up<true>(0);
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            minus[m][0] = -sum[m][0];
+            minus[m][1] = -sum[m][2];
+        }
+#pragma unroll 1
+        for (int32_t column = 0; column < a.columns; column++) {
+            const int32_t *at = least + column * SCAN_COLUMNS + 2 * t;
+            const int32_t from[2] = {((volatile const int32_t *)at)[0],
+                                     ((volatile const int32_t *)at)[1]};
+            add_up<false>(column);
+            if (a.greatest)
+                store_greatest(tile, column);
+            else if (__any_sync(XN_ALL_LANES, greatest(0) >= from[0] || greatest(1) >= from[1]))
+                put(column, from);
+        }
+    }
+};
+
+/* ---- kernels ---- */
+
+/* Bytes of shared memory: of a query, with its list; of a column of queries beside. */
+static inline size_t scan_query_bytes(int32_t room) {
+    return (size_t)(room + 1) * sizeof(uint64_t) + sizeof(int32_t);
+}
+static inline size_t scan_column_bytes(int32_t steps, bool wide) {
+    return SCAN_COLUMNS *
+           (sizeof(int32_t) + (wide ? 0 : (size_t)steps * SCAN_WORDS * sizeof(uint32_t)));
+}
+
+template <int M, int STEPS, bool WIDE>
+__global__ void __launch_bounds__(SCAN_THREADS, 1)
+    scan_kernel(const __grid_constant__ scan_args a) {
+    extern __shared__ uint4 scan_shared[];
+    const int32_t staged = WIDE ? 0 : a.columns * a.steps * 32;
+    const uint4 *from = a.queries + (int64_t)blockIdx.y * a.columns * a.steps * 32;
+    uint64_t *keys = (uint64_t *)(scan_shared + staged);
+    uint64_t *last = keys + a.tile_queries * a.room;
+    int32_t *taken = (int32_t *)(last + a.tile_queries);
+    int32_t *least = taken + a.tile_queries;
+    const xn_lists lists = {keys, last, taken, a.room, a.k};
+    scan_warp<M, STEPS, WIDE> warp(a, lists, WIDE ? from : scan_shared, least);
+    xn_let_next_kernel_start();
+    lists.clear(a.tile_queries);
+    xn_wait_for_previous_kernel();
+    for (int32_t i = (int32_t)threadIdx.x; i < staged; i += SCAN_THREADS)
+        scan_shared[i] = from[i];
+    for (int32_t i = (int32_t)threadIdx.x; i < a.columns * SCAN_COLUMNS; i += SCAN_THREADS) {
+        const int32_t query = (int32_t)blockIdx.y * a.tile_queries + i;
+        const bool is = i < a.tile_queries && query < a.query_count;
+        least[i] = !is       ? INT_MAX
+                   : a.least ? warp.least_of(i, warp.rank_of(i, a.least[query]))
+                             : INT_MIN;
+    }
+    __syncthreads();
+    for (int32_t tile = (int32_t)(blockIdx.x * SCAN_WARPS + threadIdx.x / 32); tile < a.tiles;
+         tile += (int32_t)gridDim.x * SCAN_WARPS)
+        warp.run(tile);
+    if (a.greatest)
+        return;
+    __syncthreads();
+    const int32_t before = (int32_t)blockIdx.y * a.tile_queries;
+    const int32_t own = min(a.tile_queries, a.query_count - before) * a.room;
+    uint64_t *to = a.lists + ((int64_t)blockIdx.x * a.query_count + before) * a.room;
+    for (int32_t i = (int32_t)threadIdx.x; i < own; i += SCAN_THREADS)
+        to[i] = keys[i];
+}
+
+/* Queries from bytes to the order of the matrix instruction's operands, and their set bits. */
+struct scan_queries_args {
+    const uint8_t *input;
+    uint32_t *queries;
+    int32_t *set_bits;
+    int64_t pitch; /* bytes of a query */
+    int32_t bits, steps;
+    int32_t query_count, tile_queries, columns, tiles;
+    bool turned;
+};
+
+__device__ __forceinline__ uint32_t scan_query_word(const scan_queries_args &a,
+                                                    const uint8_t *query, int32_t word) {
+    uint32_t bits = 0;
+    for (int32_t n = 0; n < 4; n++)
+        if (word * 4 + n < a.pitch)
+            bits |= (uint32_t)query[word * 4 + n] << n * 8;
+    const int32_t left = a.bits - word * 32;
+    const uint32_t mask = left >= 32 ? ~0u : left > 0 ? (1u << left) - 1u : 0u;
+    return (a.turned ? ~bits : bits) & mask;
+}
+
+/* A warp makes a query, or the zeros of a column that has less than 8. */
+__global__ void __launch_bounds__(XN_CUDA_THREADS)
+    scan_queries_kernel(const __grid_constant__ scan_queries_args a) {
+    const int32_t lane = (int32_t)threadIdx.x % 32, each = a.columns * SCAN_COLUMNS;
+    const int32_t at = (int32_t)(blockIdx.x * (XN_CUDA_THREADS / 32) + threadIdx.x / 32);
+    const int32_t tile = at / each, n = at % each, query = tile * a.tile_queries + n;
+    const bool is = n < a.tile_queries && query < a.query_count;
+    int32_t set = 0;
+    xn_let_next_kernel_start();
+    xn_wait_for_previous_kernel();
+    if (tile >= a.tiles)
+        return;
+    uint32_t *to = a.queries + ((int64_t)tile * a.columns + n / SCAN_COLUMNS) * a.steps * 128;
+    for (int32_t word = lane; word < a.steps * SCAN_WORDS; word += 32) {
+        const uint32_t bits =
+            is ? scan_query_word(a, a.input + (int64_t)query * a.pitch, word) : 0u;
+        set += __popc(bits);
+        to[word / SCAN_WORDS * 128 + (n % SCAN_COLUMNS * 4 + word % SCAN_WORDS / 4) * 4 +
+           word % 4] = bits;
+    }
+    for (int32_t apart = 16; apart; apart /= 2)
+        set += __shfl_xor_sync(XN_ALL_LANES, set, apart);
+    if (is && lane == 0)
+        a.set_bits[query] = set;
+}
+
+#endif
