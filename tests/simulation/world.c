@@ -66,7 +66,8 @@ void world_end_versions(int name, const version *by, uint64_t begun_step) {
 
 /* ---- at any moment ---- */
 
-/* Weights that are prepared for a device grow: what is registered next makes room for that. */
+/* Weights that are prepared for a device grow: what is registered next makes room for that. So do
+ * connections that come: the requests behind them are refused. */
 static void law_of_limits(const xn_metrics *metrics) {
     const struct {
         xn_gauge gauge;
@@ -74,13 +75,18 @@ static void law_of_limits(const xn_metrics *metrics) {
         const char *law;
     } limits[] = {
         {XN_GAUGE_INFLIGHT, w.config.queue_depth, "--queue-depth bounds requests in flight"},
-        {XN_GAUGE_INFLIGHT_BYTES, w.config.queue_bytes, "--queue-bytes bounds bytes in flight"},
         {XN_GAUGE_PROGRAMS_BYTES, w.config.queue_bytes / 2, "half of it bounds programs"},
         {XN_GAUGE_WEIGHTS, w.config.max_weights, "--max-weights bounds names"},
         {XN_GAUGE_RESPONSE_CACHE_BYTES, w.config.response_cache_bytes,
          "--response-cache-bytes bounds answers"}};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         law(xn_metrics_gauge(metrics, limits[i].gauge) <= limits[i].limit, limits[i].law);
+    const int64_t requests = xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT_BYTES);
+    const int64_t used = requests + xn_metrics_gauge(metrics, XN_GAUGE_PROGRAMS_BYTES) +
+                         xn_metrics_gauge(metrics, XN_GAUGE_CONNECTIONS_BYTES);
+    law(requests <= w.last_bytes || used <= w.config.queue_bytes,
+        "--queue-bytes bounds what requests add to programs and connections");
+    w.last_bytes = requests;
 }
 
 void world_check(void) {
