@@ -216,4 +216,5 @@ def main():
             compare(bench_conv, model, threads, batch, folder)
 
 
-main()
+if __name__ == "__main__":
+    main()

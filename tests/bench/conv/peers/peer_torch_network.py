@@ -98,4 +98,5 @@ def main():
                   f"{1e6 * batch / median:9.1f} images/s", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
