@@ -33,7 +33,7 @@ enum {
     STATUSES = 600,
     VERSIONS = 256,
     VARIANTS = 4,
-    ROUNDING = 8192, /* small programs, which workers keep, come and go */
+    ROUNDING = 24576, /* small programs, which workers keep, come and go: 15 KB behind a load */
     SLACK_NS = 1000000
 };
 
