@@ -55,6 +55,7 @@ static xn_status read_file(version_load *m, const char *file, int64_t most, cons
     const xn_model_file *overrides = find_override(m, file);
     const bool text = m->overrides && m->overrides->config && !strcmp(file, XN_MODEL_CONFIG_FILE);
     xn_status status;
+    *out = (xn_model_bytes){0};
     if (text)
         status =
             copy_override(m->overrides->config, m->overrides->config_length, &what, out, error);
