@@ -14,6 +14,11 @@ void xn_step_of_conv(const xn_conv *conv, xn_step *out) {
     out->conv = *conv;
 }
 
+bool xn_step_has_kernel(const xn_step *step) {
+    return step->kind == XN_STEP_CONV ||
+           (step->kind == XN_STEP_TOP_K && step->conv.mode == XN_MODE_XNOR);
+}
+
 bool xn_step_is_whole(const xn_step *step) {
     return !step->input_view.pitch && !step->second_view.pitch && !step->residual_view.pitch &&
            !step->output_view.pitch && step->input_layout != XN_LAYOUT_NHWC;

@@ -222,3 +222,14 @@ void xn_weights_shape_of(const xn_weights *weights, xn_weights_shape *out) {
         .has_bias = weights->bias != NULL,
     };
 }
+
+static bool all_equal(const float *values, int32_t count) {
+    return !values || count < 2 ||
+           !memcmp(values, values + 1, (size_t)(count - 1) * sizeof *values);
+}
+
+bool xn_weights_is_uniform(const xn_weights *weights) {
+    return all_equal(weights->scale, weights->out_channels) &&
+           all_equal(weights->bias, weights->out_channels) &&
+           all_equal(weights->slope, weights->out_channels);
+}

@@ -63,6 +63,10 @@ void xn_step_of_conv(const xn_conv *conv, xn_step *out);
 /* True where every tensor is read and written as a whole, in the layout it has between steps. */
 bool xn_step_is_whole(const xn_step *step);
 
+/* True where it multiplies by a kernel of weights: a convolution, or a top_k with the dense layer
+ * in front of it. */
+bool xn_step_has_kernel(const xn_step *step);
+
 /* Bytes of one image of a tensor as a whole: of which the step reads its input, its residual, its
  * second; writes its real output, its bits. 0 where there is none. */
 size_t xn_step_input_bytes(const xn_step *step);

@@ -58,6 +58,8 @@ xn_status xn_weights_create(const xn_tensor *weights, const xn_tensor *scale, co
 void xn_weights_free(xn_weights *weights); /* NULL-safe */
 
 void xn_weights_shape_of(const xn_weights *weights, xn_weights_shape *out);
+/* Whether all filters have one scale, one bias and one slope, bit by bit. Reads all of them. */
+bool xn_weights_is_uniform(const xn_weights *weights);
 
 #ifdef __cplusplus
 }

@@ -98,8 +98,7 @@ xn_status xn_ref_enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_st
     const sizes bytes = sizes_of(s);
     (void)error;
     assert(!prepared || prepared->out_channels == s->conv.out_channels);
-    assert((s->kind != XN_STEP_CONV && s->conv.mode != XN_MODE_XNOR) ||
-           has_kernel(&s->conv, prepared));
+    assert(!xn_step_has_kernel(s) || has_kernel(&s->conv, prepared));
     position p = {0};
     for (size_t i = 0; i < io->batch->count; i++) {
         p.item = &io->batch->items[i];

@@ -11,7 +11,7 @@ enum { VERSION = 0, TRACE_ID = 3, PARENT_ID = 36, FLAGS = 53, LENGTH = 55, RANDO
 
 #define DIGITS "0123456789abcdef"
 
-/* Whether so many digits stand there, followed by a dash or the end of what is read. */
+/* Whether `digits` digits stand there, followed by a dash or the end of what is read. */
 static bool is_field(const char *text, int at, int digits) {
     const int end = at + digits;
     return (int)strspn(text + at, DIGITS) == digits &&

@@ -107,7 +107,7 @@ static void draw_input(xn_rng *rng, codes kind, subject *s) {
         }
 }
 
-/* mode: XN_MODE_XNOR, a dense layer of so many bits; XN_MODE_FLOAT, a row of reals. */
+/* mode: XN_MODE_XNOR, a dense layer of `bits` bits; XN_MODE_FLOAT, a row of reals. */
 static void make(xn_rng *rng, xn_mode mode, int32_t rows, int32_t bits, codes kind, subject *s) {
     xn_conv *v = &s->step.conv;
     const bool dense = mode == XN_MODE_XNOR;

@@ -1,6 +1,6 @@
 /* The exporter of spans against collectors that take them, refuse, stall, reset, answer nonsense or
- * are not there: every span counts once, as sent or as dropped, and nobody waits for a collector.
- */
+ * are not there: every span counts once, as sent or as dropped, and what adds one never waits for a
+ * collector. */
 #include "clock.h"
 #include "exporter.h"
 #include "http/client/collector.h"

@@ -96,7 +96,7 @@ static inline size_t xn_cpu_pairs(int32_t words) {
     return ((size_t)words + 1) / 2;
 }
 
-/* nibbles and pairs, which may be NULL, of the bits of so many filters. */
+/* nibbles and pairs, which may be NULL, of the bits of `filters` filters. */
 void xn_cpu_bitgemm_arrange_filters(xn_cpu_bitgemm_weights *weights, int32_t filters);
 
 /* Those of the block that filter o is in. */

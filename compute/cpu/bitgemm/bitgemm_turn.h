@@ -8,7 +8,7 @@ typedef uint32_t loose_4 __attribute__((vector_size(16), UNALIGNED(uint32_t)));
 #if defined(NIBBLES)
 
 /* From 16 rows of 16 bytes to lanes: a nibble of 16 rows after another, the low one of a byte
- * first; of so many bytes. Each of 4 rounds puts row i + 8 between the bytes of row i. */
+ * first, of `bytes` bytes. Each of 4 rounds puts row i + 8 between the bytes of row i. */
 INLINE void turn_block(const uint8_t *from, size_t row, size_t pitch, const int32_t bytes,
                        uint8_t *to) {
     bytes_16 a[16], b[16];

@@ -120,19 +120,12 @@ static xn_status create(xn_plan *plan, xn_error *error) {
 
 /* ---- what weights are ---- */
 
-static bool all_equal(const float *values, int32_t count) {
-    return !values || count < 2 ||
-           !memcmp(values, values + 1, (size_t)(count - 1) * sizeof *values);
-}
-
-/* A bool: factors, biases and slopes are the same in all rows. */
+/* A bool: xn_weights_is_uniform. */
 static void *make_form(const xn_prepared *p, int variant) {
-    const xn_weights *w = p->weights;
     bool *same = xn_mem_zalloc(1, sizeof *same);
     (void)variant;
     if (same)
-        *same = all_equal(w->scale, w->out_channels) && all_equal(w->bias, w->out_channels) &&
-                all_equal(w->slope, w->out_channels);
+        *same = xn_weights_is_uniform(p->weights);
     return same;
 }
 
@@ -160,7 +153,7 @@ static bool rank_values(xn_cpu_top_k_job *j) {
         rises = rises && (d == 0 || ranks[d] >= ranks[d - 1]);
         falls = falls && (d == 0 || ranks[d] <= ranks[d - 1]);
     }
-    j->reversed = !rises;
+    j->reversed = falls && !rises;
     for (int32_t d = 0; j->reversed && d < bits - d; d++) {
         const uint32_t other = ranks[bits - d];
         ranks[bits - d] = ranks[d];
@@ -246,7 +239,6 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
     xn_cpu_top_k_job j = {.run = run, .plan = plan, .state = state, .kernels = plan->path_kernels};
     j.parts = xn_cpu_div_up(plan->step.conv.out_channels, XN_CPU_TOP_K_PART);
     j.by_limit = state->words && find_limits(&j);
-    j.reversed = j.by_limit && j.reversed;
     for (int64_t first = 0; first < count; first += state->group) {
         j.images = images + first;
         j.queries = (int32_t)xn_cpu_min(state->group, count - first);

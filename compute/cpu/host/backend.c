@@ -144,10 +144,9 @@ static void *arena_of(const xn_stream *stream, size_t bytes) {
 static bool weights_fit(const xn_step *step, const xn_prepared *p) {
     const xn_conv *conv = &step->conv;
     const xn_epilogue *e = &conv->epilogue;
-    const bool dense = step->kind == XN_STEP_TOP_K && conv->mode == XN_MODE_XNOR;
     const bool kernel = step->kind == XN_STEP_STEM
                             ? p && p->weights->planes
-                            : (step->kind != XN_STEP_CONV && !dense) ||
+                            : !xn_step_has_kernel(step) ||
                                   (p && p->group_channels == conv->group_channels &&
                                    p->kernel_h == conv->kernel_h && p->kernel_w == conv->kernel_w);
     if (!p)

@@ -84,11 +84,6 @@ static xn_status put_values(xn_prepared *p, xn_error *error) {
     return status;
 }
 
-static bool all_equal(const float *values, int32_t count) {
-    return !values || count < 2 ||
-           !memcmp(values, values + 1, (size_t)(count - 1) * sizeof *values);
-}
-
 static bool all_finite(const float *values, int64_t count) {
     int64_t finite = 0;
     for (int64_t i = 0; i < count; i++)
@@ -115,9 +110,7 @@ xn_status xn_cuda_weights_prepare(xn_device *device, const xn_weights *weights, 
                 all_finite(weights->real, (int64_t)weights->kernel_h * weights->kernel_w *
                                               weights->group_channels * weights->out_channels);
     (void)pthread_mutex_init(&p->making, NULL); /* cannot fail without attributes */
-    p->uniform = all_equal(weights->scale, weights->out_channels) &&
-                 all_equal(weights->bias, weights->out_channels) &&
-                 all_equal(weights->slope, weights->out_channels);
+    p->uniform = xn_weights_is_uniform(weights);
     status = put_values(p, error);
     if (status)
         xn_cuda_weights_free(p);

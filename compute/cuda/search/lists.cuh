@@ -63,7 +63,7 @@ __device__ __forceinline__ void xn_sort_keys(volatile uint64_t *keys, int32_t co
  * all are written, sorts, and gives back those behind the k best. */
 struct xn_lists {
     uint64_t *keys; /* [queries][room] */
-    uint64_t *last; /* [queries]: the k-th best, once there were so many */
+    uint64_t *last; /* [queries]: the k-th best, once there were k */
     int32_t *taken; /* [queries] */
     int32_t room, k;
 

@@ -10,7 +10,7 @@ enum {
     MOST_QUERIES = 256,      /* that share a pass over the rows */
     QUERIES_BYTES = 1 << 25, /* of those, unless they are SCAN_COLUMNS */
     SAMPLE_STRIDE = 64,      /* every which tile of rows is one of the sample, */
-    LEAST_GROUPS = 2,        /* which has at least so many groups of rows, times k, */
+    LEAST_GROUPS = 2,        /* of rows that it has for each of the k, or there is no sample, */
     SAMPLE_QUERIES = 8,      /* for more queries than these */
     GROUPS = 8,              /* of a tile */
     STEPS_MOST = 8,          /* of rows that registers hold, and the sizes below it */
