@@ -547,6 +547,12 @@ static bool fail(int which, uint64_t variant, long allocation, bool all_after) {
     return w.allocations >= allocation;
 }
 
+/* Behind an unload the model's programs are new, and some stay for one round more. */
+static bool is_as_before(uint64_t variant, int64_t before) {
+    return llabs(ask_all(variant) - before) < ROUNDING ||
+           llabs(ask_all(variant) - before) < ROUNDING;
+}
+
 static void fail_each(void) {
     const int64_t held = fibers_memory();
     start();
@@ -557,7 +563,7 @@ static void fail_each(void) {
         for (int which = 0; which < ACTS; which++)
             for (int all_after = 0; all_after < 2; all_after++)
                 for (long n = 1; fail(which, variant, n, all_after); n++)
-                    law(llabs(ask_all(variant) - before) < ROUNDING, "memory is as before");
+                    law(is_as_before(variant, before), "memory is as before");
     }
     client_disconnect(&lone);
     law_of_folders();

@@ -33,7 +33,7 @@ enum {
     STATUSES = 600,
     VERSIONS = 256,
     VARIANTS = 4,
-    ROUNDING = 24576, /* small programs, which workers keep, come and go: 15 KB behind a load */
+    ROUNDING = 8192, /* small programs, which workers keep, come and go */
     SLACK_NS = 1000000
 };
 
