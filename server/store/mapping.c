@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { MAPPINGS_MAX = 1024 };
@@ -44,7 +45,7 @@ static mapping *find(const char *at) {
     return NULL;
 }
 
-/* mmap is a system call and nothing else, so a handler may call it. */
+/* mmap as the system call that it is, since a handler may not call more. */
 static void fill_with_zeros(int signal, siginfo_t *info, void *context) {
     (void)context;
     const int before = errno;
@@ -53,7 +54,8 @@ static void fill_with_zeros(int signal, siginfo_t *info, void *context) {
     const size_t rest = m ? (size_t)(atomic_load(&m->bytes) + atomic_load(&m->length) - page) : 0;
     if (m)
         atomic_store(&m->lost, true);
-    if (!m || mmap(page, rest, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != page)
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    if (!m || syscall(SYS_mmap, page, rest, PROT_READ, flags, -1, 0) != (long)page)
         sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL); /* faults again */
     errno = before;
 }
