@@ -32,8 +32,8 @@ START_TEST(spans_of_requests) {
         "\"name\":\"receive\"",
         "\"name\":\"decode\"",
         "\"name\":\"queue\"",
-        "\"name\":\"compute\",\"attributes\":[{\"key\":\"xnord.device\",\"value\":{\"stringValue\":"
-        "\"cpu\"}}",
+        "\"name\":\"compute\",\"attributes\":[{\"key\":\"xnord.device\",",
+        "\"value\":{\"stringValue\":\"cpu\"}}",
         "\"name\":\"encode\"",
         "{\"key\":\"http.route\",\"value\":{\"stringValue\":\"/weights/*\"}}",
         "{\"key\":\"http.response.status_code\",\"value\":{\"intValue\":\"404\"}}",
