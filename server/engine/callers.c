@@ -128,24 +128,51 @@ static void give_back(xn_callers *callers, xn_caller_stream *stream) {
     xn_lock_drop(pools->lock);
 }
 
+/* Out of the free ones, without a thread of the budget; false: it is in use, or a worker frees all
+ * programs of the device. */
+static bool take_free_locked(xn_callers *callers, xn_caller_stream *stream) {
+    xn_engine_device *device = stream->runner.device;
+    xn_caller_stream **at = &device_of(callers, stream)->free;
+    while (*at && *at != stream)
+        at = &(*at)->next;
+    if (!*at || device->oom_waiters)
+        return false;
+    *at = stream->next;
+    xn_engine_device_begin_locked(device);
+    return true;
+}
+
+static void put_back_drop_lock(xn_callers *callers, xn_caller_stream *stream) {
+    trim_drop_lock(callers->pools, &stream->runner);
+    free_locked(callers, stream);
+    xn_engine_device_end_locked(stream->runner.device);
+}
+
 void xn_callers_drop_programs(xn_callers *callers) {
-    xn_pools *pools = callers->pools;
-    xn_lock_take(pools->lock);
+    xn_lock_take(callers->pools->lock);
+    for (int i = 0; i < callers->stream_count; i++)
+        if (take_free_locked(callers, &callers->streams[i]))
+            put_back_drop_lock(callers, &callers->streams[i]);
+    xn_lock_drop(callers->pools->lock);
+}
+
+void xn_callers_make_programs(xn_callers *callers, int device, const xn_job *job) {
+    xn_lock *lock = callers->pools->lock;
+    if (!is_small(callers, job))
+        return;
+    xn_lock_take(lock);
     for (int i = 0; i < callers->stream_count; i++) {
-        xn_runner *runner = &callers->streams[i].runner;
-        xn_caller_stream **at = &device_of(callers, &callers->streams[i])->free;
-        while (*at && *at != &callers->streams[i])
-            at = &(*at)->next;
-        /* Not one in use; nor on a device where a worker frees all programs. */
-        if (!*at || runner->device->oom_waiters)
+        xn_caller_stream *stream = &callers->streams[i];
+        xn_program *made;
+        if (stream->runner.device->index != device || !atomic_load(&stream->runner.device->up) ||
+            !take_free_locked(callers, stream))
             continue;
-        *at = callers->streams[i].next;
-        xn_engine_device_begin_locked(runner->device);
-        trim_drop_lock(pools, runner);
-        free_locked(callers, &callers->streams[i]);
-        xn_engine_device_end_locked(runner->device);
+        xn_lock_drop(lock);
+        (void)xn_programs_get(stream->runner.programs, &job->problem, job->images, &made, NULL);
+        xn_lock_take(lock);
+        put_back_drop_lock(callers, stream);
     }
-    xn_lock_drop(pools->lock);
+    xn_lock_drop(lock);
 }
 
 /* ---- a run ---- */

@@ -76,6 +76,9 @@ bool xn_callers_try_run(xn_callers *callers, xn_job *job);
 void xn_callers_hand_over(xn_callers *callers, xn_job *job);
 /* Frees the programs of an earlier era: of free streams now, of others as soon as they are free. */
 void xn_callers_drop_programs(xn_callers *callers);
+/* On the device's free streams, where one like this job would run there; without memory, none. The
+ * device must have run one. */
+void xn_callers_make_programs(xn_callers *callers, int device, const xn_job *job);
 
 /* The waiter's step (loop.h); state: the callers. */
 int64_t xn_callers_step(void *state, int64_t now_ns);

@@ -1,6 +1,7 @@
 /* warm_up.c: runs of an asset on every device before it serves, so that the first request finds
  * made what first runs make: forms of weights, plans, kernels that are loaded when they are first
- * launched. A run is a job of zeroes that a worker of the device takes (pools.h). */
+ * launched. A run is a job of zeroes that a worker of the device takes (pools.h); callers have
+ * programs of their own, which are made behind it. */
 #include "clock.h"
 #include "engine_struct.h"
 #include "log.h"
@@ -118,6 +119,8 @@ static xn_status run_images(xn_engine *engine, const xn_warm_up_wish *wish, int 
     insert(engine, &up);
     xn_status status = run(engine, &up, error);
     leave(engine, &up);
+    if (status == XN_OK)
+        xn_callers_make_programs(&engine->callers, device, &up.job);
     pthread_cond_destroy(&up.ended);
     return status;
 }

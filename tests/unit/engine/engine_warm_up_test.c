@@ -115,6 +115,20 @@ START_TEST(every_device_runs_every_size) {
 }
 END_TEST
 
+/* Those of a device's two callers, beside its worker's, for each size: the first requests make none. */
+START_TEST(callers_find_their_programs) {
+    fake_job job;
+    bench.config.inline_us = 100;
+    start(60000);
+    warm_up(NULL);
+    const int made = fake[FAKE_GPU].plan_creates;
+    ck_assert_int_eq(made, GPUS * (1 + 2) * 3);
+    for (int i = 0; i < GPUS; i++)
+        bench_run_inline(&job, XN_OK);
+    ck_assert_int_eq(fake[FAKE_GPU].plan_creates, made);
+}
+END_TEST
+
 /* Its memory is a request's while it runs; where requests leave too little, smaller ones run. */
 START_TEST(memory_is_counted) {
     xn_ticket others;
@@ -206,6 +220,7 @@ XN_SUITE(engine_warm_up) {
     tcase_add_checked_fixture(t, bench_begin, end);
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, every_device_runs_every_size, 0, sizeof sizes / sizeof *sizes);
+    tcase_add_test(t, callers_find_their_programs);
     tcase_add_test(t, memory_is_counted);
     tcase_add_loop_test(t, ends_with_a_drain, 0, 2);
     tcase_add_test(t, a_device_that_hangs_is_late);
