@@ -325,8 +325,6 @@ class References(unittest.TestCase):
                     self.assertIn(mount["name"], volumes)
             claim = volumes["data"]["persistentVolumeClaim"]["claimName"]
             self.assertEqual(claim, one(part, "PersistentVolumeClaim")["metadata"]["name"])
-            # Links in a model's folder are refused, and those volumes are made of links.
-            self.assertNotIn("configMap", json.dumps(volumes))
             made = pod["initContainers"][0]["command"][2:]
             values = environment(pod["containers"][0])
             self.assertEqual(
@@ -521,25 +519,6 @@ class Real(unittest.TestCase):
                       Content_Type="application/json")
         self.assertEqual(got.status, 200, got.body)
         daemon.stop()
-
-    def test_links_are_refused(self):
-        """What storage.yaml and inferenceservice.yaml say of volumes that are made of links."""
-        linked = self.folder / "linked"
-        linked.mkdir()
-        for file in DIGITS.iterdir():
-            (linked / file.name).symlink_to(file)
-        daemon = Process(
-            [setting.build() / "xnord", "--listen", "127.0.0.1", "--port", "0", "--backend", "cpu",
-             "--model", f"digits={linked}"]
-        )
-        self.addCleanup(daemon.kill)
-        found = daemon.wait_until(
-            lambda: re.search(r"listening on (http://\S+)", daemon.text()), "does not listen"
-        )
-        daemon.wait_until(
-            lambda: request(f"{found[1]}/v2/health/ready").status == 200, "is not ready"
-        )
-        self.assertNotEqual(request(f"{found[1]}/v2/models/digits/ready").status, 200)
 
     def test_service_links_do_no_harm(self):
         """What Kubernetes adds to a pod beside a Service named xnord, where it is not told off."""

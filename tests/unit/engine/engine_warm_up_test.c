@@ -115,7 +115,7 @@ START_TEST(every_device_runs_every_size) {
 }
 END_TEST
 
-/* Those of a device's two callers, beside its worker's, for each size: the first requests make none. */
+/* Each device's two callers, beside its worker, for each size: the first requests make none. */
 START_TEST(callers_find_their_programs) {
     fake_job job;
     bench.config.inline_us = 100;
