@@ -81,7 +81,7 @@ static xn_status check_parts(const xn_weights_parts *parts, xn_error *error) {
                                 : check_count(&leading->shape, name, error);
     for (int i = 0; i < CHANNEL_PARTS && !status; i++)
         status = check_channels(channel_part(parts, i), channel_names[i], name,
-                                leading->shape.dims[0], error);
+                                parts->broadcast ? 1 : leading->shape.dims[0], error);
     return status;
 }
 
@@ -164,6 +164,7 @@ static void set_shape(xn_weights *w, const xn_weights_parts *parts) {
     const int64_t *dims = leading->shape.dims;
     w->out_channels = (int32_t)dims[0];
     w->datatype = leading->datatype;
+    w->broadcast = parts->broadcast;
     if (!parts->weights)
         return;
     w->group_channels = (int32_t)dims[1];
@@ -229,7 +230,7 @@ static bool all_equal(const float *values, int32_t count) {
 }
 
 bool xn_weights_is_uniform(const xn_weights *weights) {
-    return all_equal(weights->scale, weights->out_channels) &&
-           all_equal(weights->bias, weights->out_channels) &&
-           all_equal(weights->slope, weights->out_channels);
+    const int32_t values = weights->broadcast ? 1 : weights->out_channels;
+    return all_equal(weights->scale, values) && all_equal(weights->bias, values) &&
+           all_equal(weights->slope, values);
 }

@@ -26,9 +26,9 @@ typedef struct xn_weights {
     float *real;          /* [O][C/groups][KH][KW], exact fp32 of the source */
     const uint32_t *bits; /* [O][KH][KW][words] */
     float *alpha;         /* [O] mean |W|, summed in double, rounded once */
-    float *scale;         /* [O] or NULL */
-    float *bias;          /* [O] or NULL */
-    float *slope, *shift; /* [O] or NULL; see xn_epilogue.h */
+    /* [O] or NULL, see xn_epilogue.h; with `broadcast` [1], a value for all output channels. */
+    float *scale, *bias, *slope, *shift;
+    bool broadcast;
     /* Of a stem, whose kernel they are: `real` and `bits` are NULL then, and `scale` is theirs. Set
      * by lowering; owned. */
     struct xn_planes *planes;
@@ -43,6 +43,7 @@ typedef struct xn_weights_parts {
     /* The data of `weights` stays for as long as what is made of it: BITS that lie as `bits` do, in
      * 32 channels and aligned to 4, are not copied. */
     bool stays;
+    bool broadcast; /* beside `weights`, for steps of kind top_k alone: the others are [1] */
 } xn_weights_parts;
 
 /* Copies and prepares. weights: rank 4 [O, C/groups, KH, KW] of an input datatype or BITS; the
@@ -58,6 +59,11 @@ xn_status xn_weights_create(const xn_tensor *weights, const xn_tensor *scale, co
 void xn_weights_free(xn_weights *weights); /* NULL-safe */
 
 void xn_weights_shape_of(const xn_weights *weights, xn_weights_shape *out);
+/* Where the values of output channel o stand. */
+static inline size_t xn_weights_value_at(const xn_weights *weights, int32_t o) {
+    return weights->broadcast ? 0 : (size_t)o;
+}
+
 /* Whether all filters have one scale, one bias and one slope, bit by bit. Reads all of them. */
 bool xn_weights_is_uniform(const xn_weights *weights);
 

@@ -71,12 +71,12 @@ static double mean_magnitude(const float *filter, int64_t count) {
 }
 
 /* False where there is no memory; NULL with true where there are no values. */
-static bool widen(const float *values, int32_t channels, double **out) {
+static bool widen(const xn_weights *weights, const float *values, double **out) {
     if (!values)
         return true;
-    *out = xn_mem_alloc((size_t)channels * sizeof **out);
-    for (int32_t o = 0; *out && o < channels; o++)
-        (*out)[o] = (double)values[o];
+    *out = xn_mem_alloc((size_t)weights->out_channels * sizeof **out);
+    for (int32_t o = 0; *out && o < weights->out_channels; o++)
+        (*out)[o] = (double)values[xn_weights_value_at(weights, o)];
     return *out != NULL;
 }
 
@@ -109,9 +109,9 @@ static xn_status ref_weights_prepare(xn_device *device, const xn_weights *weight
         p->kernel_w = weights->kernel_w;
         p->planes = weights->planes;
     }
-    if (!p || !copy_kernel(weights, p) || !widen(weights->scale, channels, &p->scale) ||
-        !widen(weights->bias, channels, &p->bias) || !widen(weights->slope, channels, &p->slope) ||
-        !widen(weights->shift, channels, &p->shift)) {
+    if (!p || !copy_kernel(weights, p) || !widen(weights, weights->scale, &p->scale) ||
+        !widen(weights, weights->bias, &p->bias) || !widen(weights, weights->slope, &p->slope) ||
+        !widen(weights, weights->shift, &p->shift)) {
         ref_weights_free(p);
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights",
                        "no memory for weights of %d channels on ref", channels);

@@ -482,7 +482,7 @@ START_TEST(parameters_of_too_many_channels_are_refused) {
     strcat(text, "; concat");
     for (int i = 0; i < 64; i++)
         strcat(text, " last");
-    strcat(text, "; affine scale=.5; slice from=0 to=1");
+    strcat(text, "; sign shift=.5; slice from=0 to=1");
     nw_net *net = nw_text(&rng, text);
     ck_assert_msg(!xn_graph_create(&net->params, &limits, &graph, &error), "%s", error.message);
     ck_assert_int_eq(xn_network_lower(graph, &network, &error), XN_ERR_LIMIT);

@@ -35,9 +35,28 @@ typedef enum {
 
 enum { XN_NOWHERE = -1 };
 
-/* A parameter that a graph has once for all channels is a value for each here: a small file may ask
- * for more memory than there is, and for minutes of work on it. */
+/* A parameter that a graph has once for all channels may become a value for each here: a small file
+ * may ask for more memory than there is, and for minutes of work on it. */
 #define XN_LOWER_MAX_BYTES ((size_t)1 << 30)
+
+/* Of channels. */
+typedef struct xn_values {
+    int32_t step; /* 0: one value for all; 1: one for each */
+    double at[];
+} xn_values;
+
+static inline double xn_value(const xn_values *values, int32_t channel) {
+    return values->at[(size_t)channel * (size_t)values->step];
+}
+
+/* Whether values, or NULL, are not one for all. */
+static inline bool xn_values_vary(const xn_values *values) {
+    return values && values->step;
+}
+
+static inline int32_t xn_values_count(const xn_values *values, int32_t channels) {
+    return !values ? 0 : values->step ? channels : 1;
+}
 
 /* One input of a live node, in the list of all that read the same node. */
 typedef struct xn_use {
@@ -54,14 +73,14 @@ typedef struct xn_node {
     xn_extent extent;
     const xn_tensor *weight; /* conv */
     xn_conv conv;            /* conv, pools: geometry */
-    /* A value for each channel, or NULL. */
-    double *scale, *bias;        /* conv, affine */
-    double *slope;               /* prelu */
-    double *shift;               /* sign */
-    double *turned;              /* max_pool of signs: -1 where it takes the least, else 1 */
-    const float *kernel;         /* stem */
-    const double *gain, *offset; /* stem: of the channels of the input */
-    xn_attributes attributes;    /* those of its op; the others are 0 */
+    /* Or NULL. */
+    xn_values *scale, *bias;        /* conv, affine */
+    xn_values *slope;               /* prelu */
+    xn_values *shift;               /* sign */
+    xn_values *turned;              /* max_pool of signs: -1 where it takes the least, else 1 */
+    const float *kernel;            /* stem */
+    const xn_values *gain, *offset; /* stem: of the channels of the input */
+    xn_attributes attributes;       /* those of its op; the others are 0 */
 
     /* Where its values lie: in part of what another node has (concat, result), or in a tensor. */
     int holder;
@@ -106,6 +125,8 @@ void xn_lower_take_attributes(int op, const xn_attributes *from, xn_attributes *
 
 /* Zeroed memory until the end of lowering; NULL, and no_memory is set. */
 void *xn_lower_take(xn_lowering *l, size_t count, size_t bytes);
+/* Zeroes: one for each of the channels, or one for all. */
+xn_values *xn_lower_values(xn_lowering *l, int32_t channels, bool vary);
 void xn_lower_free(xn_lowering *l);
 bool xn_lower_build(xn_lowering *l);
 /* A new node that reads one other and has its extent; XN_NOWHERE without memory. */
@@ -148,10 +169,12 @@ xn_status xn_lower_steps(xn_lowering *l, xn_error *error);
 
 /* Makes stems of convolutions of pictures; false without memory. */
 bool xn_lower_find_stems(xn_lowering *l);
+/* An array of a value for each channel, as planes are made of; NULL where there are no values. */
+const double *xn_lower_each(xn_lowering *l, const xn_values *values, int32_t channels);
 /* What the kernel of a stem is made of, but for factor and bias. */
-xn_planes_source xn_lower_planes_of(const xn_lowering *l, const xn_node *stem);
+xn_planes_source xn_lower_planes_of(xn_lowering *l, const xn_node *stem);
 /* Values that may be multiplied by a power of 2 from 2^-60 to 2^60 and stay normal in fp32. */
-bool xn_lower_is_moderate(const double *values, int32_t count);
+bool xn_lower_is_moderate(const xn_values *values, int32_t channels);
 /* Whether a max-pool is the one that a stem may have behind it. */
 bool xn_lower_is_stem_pool(const xn_node *pool);
 

@@ -26,6 +26,15 @@ void *xn_lower_take(xn_lowering *l, size_t count, size_t bytes) {
     return (char *)block + HEAD;
 }
 
+xn_values *xn_lower_values(xn_lowering *l, int32_t channels, bool vary) {
+    const size_t count = vary ? (size_t)channels : 1;
+    xn_values *values = xn_lower_take(l, 1 + count, sizeof values->at[0]);
+    _Static_assert(sizeof *values <= sizeof values->at[0], "it has the room of one more value");
+    if (values)
+        values->step = vary;
+    return values;
+}
+
 void xn_lower_free(xn_lowering *l) {
     while (l->blocks) {
         xn_block *next = l->blocks->next;
@@ -144,30 +153,32 @@ bool xn_lower_is_map(const xn_node *n) {
 
 /* ---- of layers ---- */
 
-/* A tensor's values in double, one for each of `count`; a single one for all. */
-static double *spread(xn_lowering *l, const xn_tensor *tensor, int64_t count) {
-    double *values = xn_lower_take(l, (size_t)count, sizeof *values);
+static double element(const xn_tensor *tensor, int64_t i) {
     const size_t size = xn_datatype_bytes(tensor->datatype);
-    for (int64_t i = 0; values && i < count; i++) {
-        float value;
-        const char *from = (const char *)tensor->data + (tensor->elements > 1 ? i : 0) * size;
-        xn_tensor_to_fp32(tensor->datatype, from, &value, 1);
-        values[i] = (double)value;
-    }
+    float value;
+    xn_tensor_to_fp32(tensor->datatype, (const char *)tensor->data + (size_t)i * size, &value, 1);
+    return (double)value;
+}
+
+/* A tensor's values, each for so many channels in turn; a single one is for all. */
+static xn_values *values_of(xn_lowering *l, const xn_tensor *tensor, int64_t channels,
+                            int64_t each) {
+    xn_values *values = xn_lower_values(l, (int32_t)channels, tensor->elements > 1);
+    for (int32_t i = 0; i < xn_values_count(values, (int32_t)channels); i++)
+        values->at[i] = element(tensor, i / each);
     return values;
 }
 
-static bool set_values(xn_lowering *l, const xn_tensor *tensor, int64_t count, double **out) {
-    *out = tensor ? spread(l, tensor, count) : NULL;
+static bool set_values(xn_lowering *l, const xn_tensor *tensor, int64_t channels, xn_values **out) {
+    *out = tensor ? values_of(l, tensor, channels, 1) : NULL;
     return !tensor || *out;
 }
 
-/* A number for every channel, where there is no tensor. */
-static bool set_number(xn_lowering *l, float number, int32_t count, double **out) {
-    *out = xn_lower_take(l, (size_t)count, sizeof **out);
-    for (int32_t i = 0; *out && i < count; i++)
-        (*out)[i] = (double)number;
-    return *out != NULL;
+static bool set_number(xn_lowering *l, float number, xn_values **out) {
+    *out = xn_lower_values(l, 1, false);
+    if (*out)
+        (*out)->at[0] = (double)number;
+    return *out;
 }
 
 /* Packed bits as numbers, for the modes that multiply by them. */
@@ -194,8 +205,7 @@ static bool set_parts(xn_lowering *l, xn_node *n, const xn_graph_layer *layer) {
     const int64_t channels = n->extent.channels;
     n->conv = layer->conv;
     xn_lower_take_attributes(n->op, &given->attributes, &n->attributes);
-    if (n->op == XN_OP_PRELU && !given->slope &&
-        !set_number(l, given->attributes.slope, (int32_t)channels, &n->slope))
+    if (n->op == XN_OP_PRELU && !given->slope && !set_number(l, given->attributes.slope, &n->slope))
         return false;
     return set_weight(l, n, given->weight) && set_values(l, given->scale, channels, &n->scale) &&
            set_values(l, given->bias, channels, &n->bias) &&
@@ -227,18 +237,10 @@ static int add_whole_affine(xn_lowering *l, int input, const xn_graph_layer *lay
         return node;
     const xn_tensor *const given[2] = {layer->given.scale, layer->given.bias};
     for (int i = 0; i < 2; i++) {
-        double *values = NULL;
         if (!given[i])
             continue;
-        if (is_whole(given[i]) || given[i]->elements == 1) {
-            values = spread(l, given[i], flat.channels);
-        } else {
-            const double *channels = spread(l, given[i], whole.channels);
-            values = xn_lower_take(l, (size_t)flat.channels, sizeof *values);
-            for (int64_t k = 0; channels && values && k < flat.channels; k++)
-                values[k] = channels[k / pixels];
-        }
-        if (l->no_memory)
+        xn_values *values = values_of(l, given[i], flat.channels, is_whole(given[i]) ? 1 : pixels);
+        if (!values)
             return XN_NOWHERE;
         *(i ? &l->nodes[node].bias : &l->nodes[node].scale) = values;
     }

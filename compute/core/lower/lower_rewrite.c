@@ -71,7 +71,7 @@ static bool add_signs(xn_lowering *l) {
 }
 
 static double shift_of(const xn_node *sign, int32_t channel) {
-    return sign->shift ? sign->shift[channel] : 0;
+    return sign->shift ? xn_value(sign->shift, channel) : 0;
 }
 
 /* Passes the clips that keep signs: both their ends are on their sides of each threshold. */
@@ -91,11 +91,15 @@ static void pass_clips(xn_lowering *l, int node) {
     xn_lower_set_input(l, node, 0, input);
 }
 
+static size_t shift_bytes(const xn_node *sign) {
+    return sign->shift ? (size_t)sign->extent.channels * sizeof sign->shift->at[0] : 0;
+}
+
 static bool same_sign(const xn_node *a, const xn_node *b) {
     if (a->op != XN_OP_SIGN || b->op != XN_OP_SIGN || a->inputs[0] != b->inputs[0] ||
         !a->shift != !b->shift)
         return false;
-    return !a->shift || !memcmp(a->shift, b->shift, (size_t)a->extent.channels * sizeof *a->shift);
+    return !a->shift || !memcmp(a->shift->at, b->shift->at, shift_bytes(a));
 }
 
 /* Signs that were met, by a hash of what makes them equal: chains of numbers, 0 at their ends. */
@@ -117,9 +121,8 @@ static bool signs_create(xn_lowering *l, signs *out) {
 /* An equal one that was met before; XN_NOWHERE: none, and it is met now. */
 static int meet_sign(const xn_lowering *l, signs *met, int node) {
     const xn_node *sign = &l->nodes[node];
-    const size_t channels = sign->shift ? (size_t)sign->extent.channels : 0;
-    const uint64_t hash =
-        xn_hash_bytes((uint64_t)sign->inputs[0], sign->shift, channels * sizeof *sign->shift);
+    const double *shift = sign->shift ? sign->shift->at : NULL;
+    const uint64_t hash = xn_hash_bytes((uint64_t)sign->inputs[0], shift, shift_bytes(sign));
     int *first = &met->first[hash & met->mask];
     for (int i = *first; i; i = met->next[i])
         if (same_sign(&l->nodes[i], sign))
@@ -127,6 +130,18 @@ static int meet_sign(const xn_lowering *l, signs *met, int node) {
     met->next[node] = *first;
     *first = node;
     return XN_NOWHERE;
+}
+
+/* So that one for all channels is equal to as many that are the same. */
+static bool spread_shift(xn_lowering *l, xn_node *sign) {
+    const xn_values *shift = sign->shift;
+    const int32_t channels = sign->extent.channels;
+    if (!shift || shift->step)
+        return true;
+    sign->shift = xn_lower_values(l, channels, true);
+    for (int32_t c = 0; sign->shift && c < channels; c++)
+        sign->shift->at[c] = shift->at[0];
+    return sign->shift;
 }
 
 static void simplify_sign(xn_lowering *l, signs *met, int node) {
@@ -169,19 +184,21 @@ static bool may_move_bias(const xn_lowering *l, int node) {
     return n->readers;
 }
 
-/* *values = *values (or 0) + factor[c] (or 1) * bias[c], in an array of its own. */
-static bool add_bias(xn_lowering *l, double **values, const double *factor, const double *bias,
-                     int32_t channels) {
-    double *sum = xn_lower_take(l, (size_t)channels, sizeof *sum);
-    for (int32_t c = 0; sum && c < channels; c++)
-        sum[c] = (*values ? (*values)[c] : 0) + (factor ? factor[c] : 1) * bias[c];
+/* *values = *values (or 0) + factor[c] (or 1) * bias[c], in memory of its own. */
+static bool add_bias(xn_lowering *l, xn_values **values, const xn_values *factor,
+                     const xn_values *bias, int32_t channels) {
+    const bool vary = xn_values_vary(*values) || xn_values_vary(factor) || xn_values_vary(bias);
+    xn_values *sum = xn_lower_values(l, channels, vary);
+    for (int32_t c = 0; c < xn_values_count(sum, channels); c++)
+        sum->at[c] = (*values ? xn_value(*values, c) : 0) +
+                     (factor ? xn_value(factor, c) : 1) * xn_value(bias, c);
     if (sum)
         *values = sum;
     return sum != NULL;
 }
 
 /* Into the user's own parameters, or behind it. */
-static bool move_into(xn_lowering *l, int user, const double *bias) {
+static bool move_into(xn_lowering *l, int user, const xn_values *bias) {
     xn_node *n = &l->nodes[user];
     const int32_t channels = n->extent.channels;
     if (n->op == XN_OP_SIGN)
@@ -200,7 +217,7 @@ static bool move_into(xn_lowering *l, int user, const double *bias) {
 static bool move_bias(xn_lowering *l, int node) {
     if (!may_move_bias(l, node))
         return true;
-    const double *bias = l->nodes[node].bias;
+    const xn_values *bias = l->nodes[node].bias;
     const int from = l->nodes[node].inputs[0];
     for (const xn_use *use; (use = l->nodes[node].readers);) {
         xn_lower_set_input(l, use->reader, use->slot, from);
@@ -236,16 +253,16 @@ static bool find_pooled_sign(const xn_lowering *l, int pool, pooled_sign *out) {
     return false;
 }
 
-static bool all_finite(const double *values, int32_t count) {
-    for (int32_t i = 0; values && i < count; i++)
-        if (!isfinite((float)values[i]))
+static bool all_finite(const xn_values *values, int32_t channels) {
+    for (int32_t i = 0; i < xn_values_count(values, channels); i++)
+        if (!isfinite((float)values->at[i]))
             return false;
     return true;
 }
 
-static bool all_above(const double *values, int32_t count, double least, bool itself) {
-    for (int32_t i = 0; values && i < count; i++)
-        if (!(values[i] > least || (itself && values[i] >= least)))
+static bool all_above(const xn_values *values, int32_t channels, double least, bool itself) {
+    for (int32_t i = 0; i < xn_values_count(values, channels); i++)
+        if (!(values->at[i] > least || (itself && values->at[i] >= least)))
             return false;
     return true;
 }
@@ -293,16 +310,16 @@ static bool fits_before(const xn_lowering *l, const pooled_sign *p, const xn_nod
 static bool turn(xn_lowering *l, const pooled_sign *p) {
     bool any = false;
     const int32_t channels = l->nodes[p->pool].extent.channels;
-    double *turned = xn_lower_take(l, (size_t)channels, sizeof *turned);
+    xn_values *turned = xn_lower_values(l, channels, true);
     if (!turned)
         return false;
     for (int32_t c = 0; c < channels; c++) {
-        turned[c] = 1;
+        turned->at[c] = 1;
         for (int i = 0; i < p->count; i++) {
-            const double *scale = l->nodes[p->between[i]].scale;
-            turned[c] *= scale && scale[c] < 0 ? -1 : 1;
+            const xn_values *scale = l->nodes[p->between[i]].scale;
+            turned->at[c] *= scale && xn_value(scale, c) < 0 ? -1 : 1;
         }
-        any = any || turned[c] < 0;
+        any = any || turned->at[c] < 0;
     }
     if (any)
         l->nodes[p->pool].turned = turned;
@@ -338,9 +355,13 @@ static bool simplify_signs(xn_lowering *l) {
     signs met;
     if (!signs_create(l, &met))
         return false;
-    for (int i = 1; i < l->count; i++)
-        if (l->nodes[i].op == XN_OP_SIGN)
-            simplify_sign(l, &met, i);
+    for (int i = 1; i < l->count; i++) {
+        if (l->nodes[i].op != XN_OP_SIGN)
+            continue;
+        if (!spread_shift(l, &l->nodes[i]))
+            return false;
+        simplify_sign(l, &met, i);
+    }
     return xn_lower_sweep(l);
 }
 

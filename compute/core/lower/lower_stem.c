@@ -8,19 +8,31 @@ static bool is_picture(const xn_lowering *l, int node) {
     return node == 0 && l->graph->input_datatype == XN_UINT8 && l->graph->input_shape.rank == 3;
 }
 
-bool xn_lower_is_moderate(const double *values, int32_t count) {
-    for (int32_t i = 0; values && i < count; i++)
-        if (values[i] != 0 && !(fabs(values[i]) >= 0x1p-60 && fabs(values[i]) <= 0x1p60))
+bool xn_lower_is_moderate(const xn_values *values, int32_t channels) {
+    for (int32_t i = 0; i < xn_values_count(values, channels); i++) {
+        const double magnitude = fabs(values->at[i]);
+        if (magnitude != 0 && !(magnitude >= 0x1p-60 && magnitude <= 0x1p60))
             return false;
+    }
     return true;
 }
 
-xn_planes_source xn_lower_planes_of(const xn_lowering *l, const xn_node *stem) {
+const double *xn_lower_each(xn_lowering *l, const xn_values *values, int32_t channels) {
+    if (!values || values->step)
+        return values ? values->at : NULL;
+    double *each = xn_lower_take(l, (size_t)channels, sizeof *each);
+    for (int32_t i = 0; each && i < channels; i++)
+        each[i] = values->at[0];
+    return each;
+}
+
+xn_planes_source xn_lower_planes_of(xn_lowering *l, const xn_node *stem) {
+    const int32_t channels = stem->conv.channels;
     return (xn_planes_source){.conv = &stem->conv,
                               .count = l->graph->precision == XN_PRECISION_FP16 ? 2 : 3,
                               .weight = stem->kernel,
-                              .gain = stem->gain,
-                              .offset = stem->offset};
+                              .gain = xn_lower_each(l, stem->gain, channels),
+                              .offset = xn_lower_each(l, stem->offset, channels)};
 }
 
 static const float *kernel_of(xn_lowering *l, const xn_tensor *weight) {
@@ -46,7 +58,7 @@ static void make_stem(xn_lowering *l, xn_node *n) {
     stem.offset = normalised ? norm->bias : NULL;
     stem.kernel = kernel_of(l, n->weight);
     const xn_planes_source source = xn_lower_planes_of(l, &stem);
-    if (!stem.kernel || !xn_planes_fit(&source))
+    if (l->no_memory || !xn_planes_fit(&source))
         return;
     *n = stem;
     n->inputs[0] = 0;

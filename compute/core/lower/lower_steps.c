@@ -19,9 +19,8 @@ typedef struct chain {
     xn_step step;
     int last; /* the node whose values it has now */
     stage stage;
-    int32_t channels; /* of the output */
-    double *factor, *bias;
-    const double *slope, *shift, *turned; /* turned instead of a factor */
+    int32_t channels;                                        /* of the output */
+    const xn_values *factor, *bias, *slope, *shift, *turned; /* turned instead of a factor */
     const xn_tensor *weight;
     const xn_node *stem;
     xn_planes *planes;
@@ -124,14 +123,6 @@ static bool is_there(const xn_lowering *l, int node) {
 
 /* ---- taking nodes in ---- */
 
-static double *copy_values(chain *c, const double *values) {
-    const size_t count = (size_t)c->channels;
-    double *copy = xn_lower_take(c->l, count, sizeof *copy);
-    if (copy)
-        memcpy(copy, values, count * sizeof *copy);
-    return copy;
-}
-
 /* A factor that is a product must be as exact in fp32 as its own factors were. */
 static bool keeps_range(double factor) {
     const float rounded = (float)factor;
@@ -140,23 +131,27 @@ static bool keeps_range(double factor) {
 
 /* (v * factor + bias) * scale + shift = v * (factor * scale) + (bias * scale + shift); false, and
  * nothing is changed, where that leaves the range. */
-static bool fold(chain *c, const double *scale, const double *bias) {
-    double *factors = NULL, *sums = NULL;
+static bool fold(chain *c, const xn_values *scale, const xn_values *bias) {
+    const bool vary = xn_values_vary(c->factor) || xn_values_vary(c->bias) ||
+                      xn_values_vary(scale) || xn_values_vary(bias);
+    xn_values *factors = NULL, *sums = NULL;
     if (c->factor || scale)
-        factors = xn_lower_take(c->l, (size_t)c->channels, sizeof *factors);
+        factors = xn_lower_values(c->l, c->channels, vary);
     if (c->bias || bias)
-        sums = xn_lower_take(c->l, (size_t)c->channels, sizeof *sums);
+        sums = xn_lower_values(c->l, c->channels, vary);
     if (c->l->no_memory)
         return false;
-    for (int32_t o = 0; o < c->channels; o++) {
-        const double s = scale ? scale[o] : 1, f = c->factor ? c->factor[o] : 1;
-        const double sum = (c->bias ? c->bias[o] * s : 0) + (bias ? bias[o] : 0);
+    for (int32_t o = 0; o < (vary ? c->channels : 1); o++) {
+        const double s = scale ? xn_value(scale, o) : 1;
+        const double f = c->factor ? xn_value(c->factor, o) : 1;
+        const double sum =
+            (c->bias ? xn_value(c->bias, o) * s : 0) + (bias ? xn_value(bias, o) : 0);
         if ((factors && !keeps_range(f * s)) || !isfinite((float)sum))
             return false;
         if (factors)
-            factors[o] = f * s;
+            factors->at[o] = f * s;
         if (sums)
-            sums[o] = sum;
+            sums->at[o] = sum;
     }
     c->factor = factors;
     c->bias = sums;
@@ -167,10 +162,10 @@ static bool take_affine(chain *c, const xn_node *n) {
     if (c->stem && (c->step.pool || !xn_lower_is_moderate(n->scale, c->channels)))
         return false;
     if (c->stage == AT_ACCUMULATOR) {
-        c->factor = n->scale ? copy_values(c, n->scale) : NULL;
-        c->bias = n->bias ? copy_values(c, n->bias) : NULL;
+        c->factor = n->scale;
+        c->bias = n->bias;
         c->stage = AT_LINEAR;
-        return !c->l->no_memory;
+        return true;
     }
     if (n->scale ? c->stage > AT_LINEAR : c->stage > AT_RESIDUAL)
         return false;
@@ -209,8 +204,8 @@ static bool take_activation(chain *c, const xn_node *n) {
 static bool take_pool(chain *c, const xn_node *n) {
     if (!c->stem || c->step.pool || !xn_lower_is_stem_pool(n))
         return false;
-    for (int32_t o = 0; c->slope && o < c->channels; o++)
-        if (!(c->slope[o] >= 0))
+    for (int32_t o = 0; o < xn_values_count(c->slope, c->channels); o++)
+        if (!(c->slope->at[o] >= 0))
             return false;
     c->step.pool = 1;
     c->step.conv.out_height = n->conv.out_height;
@@ -376,8 +371,9 @@ static void store(chain *c) {
         store_bits(c, sign);
 }
 
-/* A tensor of double values as float, for xn_weights; shape [count]. */
-static const xn_tensor *as_tensor(xn_lowering *l, const double *values, int32_t count) {
+/* A tensor of values as float, for xn_weights; shape [count], where 1 is for those that do not
+ * vary. */
+static const xn_tensor *as_tensor(xn_lowering *l, const xn_values *values, int32_t count) {
     if (!values)
         return NULL;
     float *rounded = xn_lower_take(l, (size_t)count, sizeof *rounded);
@@ -385,7 +381,7 @@ static const xn_tensor *as_tensor(xn_lowering *l, const double *values, int32_t 
     if (!rounded || !tensor)
         return NULL;
     for (int32_t i = 0; i < count; i++)
-        rounded[i] = (float)values[i];
+        rounded[i] = (float)xn_value(values, i);
     *tensor = (xn_tensor){XN_FP32, {1, {count}}, count, (size_t)count * sizeof *rounded, rounded};
     return tensor;
 }
@@ -440,10 +436,10 @@ static xn_status out_of_memory(const xn_lowering *l, xn_error *error) {
 static bool make_planes(chain *c, xn_tensor *scale) {
     xn_planes_source source = xn_lower_planes_of(c->l, c->stem);
     float *values = xn_lower_take(c->l, (size_t)c->channels, sizeof *values);
-    source.factor = c->factor;
-    source.bias = c->bias;
+    source.factor = xn_lower_each(c->l, c->factor, c->channels);
+    source.bias = xn_lower_each(c->l, c->bias, c->channels);
     c->factor = c->bias = NULL;
-    c->planes = values ? xn_planes_create(&source, values) : NULL;
+    c->planes = !c->l->no_memory ? xn_planes_create(&source, values) : NULL;
     *scale = (xn_tensor){
         XN_FP32, {1, {c->channels}}, c->channels, (size_t)c->channels * sizeof *values, values};
     return c->planes != NULL;
@@ -455,6 +451,12 @@ static bool stays(const xn_lowering *l, const xn_tensor *weight) {
     return m && (uintptr_t)weight->data - (uintptr_t)m->bytes < m->length;
 }
 
+/* A top_k may have more rows than there is room for values of each. */
+static bool may_broadcast(const chain *c) {
+    return c->step.kind == XN_STEP_TOP_K && !xn_values_vary(c->factor) &&
+           !xn_values_vary(c->bias) && !xn_values_vary(c->slope);
+}
+
 static xn_status add_weights(chain *c, xn_error *error) {
     xn_lowering *l = c->l;
     const xn_conv *v = &c->step.conv;
@@ -462,10 +464,13 @@ static xn_status add_weights(chain *c, xn_error *error) {
     xn_tensor kernel, scale;
     if (c->stem && !make_planes(c, &scale))
         return out_of_memory(l, error);
-    xn_weights_parts parts = {.scale = as_tensor(l, c->turned ? c->turned : c->factor, c->channels),
-                              .bias = as_tensor(l, c->bias, c->channels),
-                              .slope = as_tensor(l, c->slope, c->channels),
-                              .shift = as_tensor(l, c->shift, c->channels)};
+    const bool broadcast = may_broadcast(c);
+    const int32_t values = broadcast ? 1 : c->channels;
+    xn_weights_parts parts = {.scale = as_tensor(l, c->turned ? c->turned : c->factor, values),
+                              .bias = as_tensor(l, c->bias, values),
+                              .slope = as_tensor(l, c->slope, values),
+                              .shift = as_tensor(l, c->shift, values),
+                              .broadcast = broadcast};
     if (c->stem)
         parts.scale = &scale;
     if (c->weight) { /* [O, I], and what lies behind flatten, in the form of the convolution */

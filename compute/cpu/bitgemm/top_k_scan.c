@@ -41,7 +41,7 @@ float xn_cpu_top_k_value(const xn_cpu_epilogue *e, int32_t row, int32_t dot, flo
     if (!isfinite(v))
         v = xn_cpu_value_again(e->conv, e->weights, row, (double)dot);
     if (what->activation == XN_ACTIVATION_PRELU)
-        return v >= 0 ? v : e->weights->slope[row] * v;
+        return v >= 0 ? v : e->weights->slope[xn_weights_value_at(e->weights, row)] * v;
     if (what->activation == XN_ACTIVATION_CLIP)
         return v < what->low ? what->low : v > what->high ? what->high : v;
     return v;

@@ -15,11 +15,13 @@ static const double least_factor = 1e-30;
 static float factor_of(const xn_conv *conv, const xn_weights *weights, int32_t o) {
     if (conv->epilogue.factor == XN_FACTOR_NONE)
         return 1.0f;
-    return conv->epilogue.factor == XN_FACTOR_SCALE ? weights->scale[o] : weights->alpha[o];
+    return conv->epilogue.factor == XN_FACTOR_SCALE
+               ? weights->scale[xn_weights_value_at(weights, o)]
+               : weights->alpha[o];
 }
 
 static float bias_of(const xn_conv *conv, const xn_weights *weights, int32_t o) {
-    return conv->epilogue.bias ? weights->bias[o] : -0.0f;
+    return conv->epilogue.bias ? weights->bias[xn_weights_value_at(weights, o)] : -0.0f;
 }
 
 void xn_cpu_epilogue_fill(const xn_conv *conv, const xn_weights *weights, int32_t first,

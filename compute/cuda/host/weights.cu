@@ -74,8 +74,8 @@ static xn_status put_values(xn_prepared *p, xn_error *error) {
     if (!staging)
         return XN_ERR_NO_MEMORY;
     for (int i = 0; i < VALUES; i++)
-        if (from[i])
-            memcpy(staging + at[i], from[i], each);
+        for (int32_t o = 0; from[i] && o < w->out_channels; o++)
+            ((float *)(staging + at[i]))[o] = from[i][i ? xn_weights_value_at(w, o) : (size_t)o];
     xn_status status = upload(p->device, staging, bytes, &p->values, error);
     for (int i = 0; i < VALUES && status == XN_OK; i++)
         if (from[i])

@@ -185,9 +185,12 @@ START_TEST(every_part_is_kept_or_left_out) {
     channels[0] = make_tensor(XN_FP16, half, 1, 2, 0, 0, 0);
     for (int which = 1; which < 32; which++) {
         const xn_weights_parts parts = {
-            which & 16 ? &tensor : NULL,     which & 1 ? &channels[0] : NULL,
-            which & 2 ? &channels[1] : NULL, which & 4 ? &channels[2] : NULL,
-            which & 8 ? &channels[3] : NULL, false};
+            .weights = which & 16 ? &tensor : NULL,
+            .scale = which & 1 ? &channels[0] : NULL,
+            .bias = which & 2 ? &channels[1] : NULL,
+            .slope = which & 4 ? &channels[2] : NULL,
+            .shift = which & 8 ? &channels[3] : NULL,
+        };
         xn_weights *w = NULL;
         ck_assert_int_eq(xn_weights_create_parts(&parts, &w, NULL), XN_OK);
         const float *const got[4] = {w->scale, w->bias, w->slope, w->shift};
@@ -202,6 +205,22 @@ START_TEST(every_part_is_kept_or_left_out) {
         ck_assert(!w->real == !(which & 16) && !w->bits == !w->real && !w->alpha == !w->real);
         xn_weights_free(w);
     }
+}
+END_TEST
+
+START_TEST(one_value_for_all_channels) {
+    static const float kernel[6] = {1, -2, 3, -4, 5, 6}, values[2] = {7, 8};
+    const xn_tensor tensor = make_tensor(XN_FP32, kernel, 4, 2, 3, 1, 1);
+    const xn_tensor one = make_tensor(XN_FP32, values, 1, 1, 0, 0, 0);
+    const xn_tensor two = make_tensor(XN_FP32, values, 1, 2, 0, 0, 0);
+    xn_weights_parts parts = {.weights = &tensor, .scale = &one, .broadcast = true};
+    xn_weights *w = NULL;
+    ck_assert_int_eq(xn_weights_create_parts(&parts, &w, NULL), XN_OK);
+    ck_assert(xn_weights_is_uniform(w) && w->out_channels == 2);
+    ck_assert(w->scale[xn_weights_value_at(w, 1)] == 7);
+    xn_weights_free(w);
+    parts.bias = &two;
+    ck_assert_int_eq(xn_weights_create_parts(&parts, &w, NULL), XN_ERR_GEOMETRY);
 }
 END_TEST
 
@@ -335,7 +354,11 @@ static int fail_each_in_turn(const xn_tensor *weights, const xn_tensor *channel)
         xn_weights *made = NULL;
         xn_error error = {0};
         xn_mem_set_hook(xn_countdown_hook, &c);
-        const xn_weights_parts parts = {weights, channel, channel, channel, channel, false};
+        const xn_weights_parts parts = {.weights = weights,
+                                        .scale = channel,
+                                        .bias = channel,
+                                        .slope = channel,
+                                        .shift = channel};
         xn_status status = xn_weights_create_parts(&parts, &made, &error);
         xn_mem_set_hook(NULL, NULL);
         if (status == XN_OK) {
@@ -380,6 +403,7 @@ XN_SUITE(weights) {
     tcase_add_test(t, shape_of_tells_what_is_there);
     tcase_add_test(t, every_part_is_kept_or_left_out);
     tcase_add_loop_test(t, packed_bits_are_taken_as_they_are, 0, SHAPES);
+    tcase_add_test(t, one_value_for_all_channels);
     tcase_add_test(t, parts_that_do_not_fit_are_refused);
     tcase_add_test(t, bad_tensors_are_refused);
     tcase_add_test(t, every_allocation_failed_in_turn);
