@@ -6,8 +6,12 @@
 #include "engine_struct.h"
 #include "log.h"
 #include "threads.h"
+#include "work.h"
 
 #include <string.h>
+
+/* On the CPU larger batches are not run: what they make first takes far less than they do. */
+#define MOST_WORK_NS 50e6
 
 /* ---- one run ---- */
 
@@ -169,6 +173,16 @@ static void log_end(const xn_engine *engine, const xn_warm_up_wish *wish, int de
             so_far->error.message);
 }
 
+/* The wish, with no more images than are worth it. */
+static xn_warm_up_wish bounded(const xn_engine *engine, const xn_warm_up_wish *wish, int device) {
+    const int pool = engine->pools.devices[device].pool;
+    const double most = MOST_WORK_NS / xn_work_image_ns(wish->problem);
+    xn_warm_up_wish own = *wish;
+    if (engine->pools.each[pool].threads && most < (double)own.images)
+        own.images = most < 1 ? 1 : (int64_t)most;
+    return own;
+}
+
 static xn_status warm_device(xn_engine *engine, const xn_warm_up_wish *wish, int device) {
     const int64_t sizes[] = {1, 8, wish->images};
     const int64_t began_ns = xn_now_ns();
@@ -183,9 +197,11 @@ static xn_status warm_device(xn_engine *engine, const xn_warm_up_wish *wish, int
 
 xn_status xn_engine_warm_up(void *context, const xn_warm_up_wish *wish, xn_error *error) {
     xn_engine *engine = context;
-    for (int i = 0; i < engine->pools.device_count; i++)
+    for (int i = 0; i < engine->pools.device_count; i++) {
+        const xn_warm_up_wish own = bounded(engine, wish, i);
         if (atomic_load(&engine->pools.devices[i].up) &&
-            warm_device(engine, wish, i) == XN_ERR_DRAINING)
+            warm_device(engine, &own, i) == XN_ERR_DRAINING)
             return xn_fail(error, XN_ERR_DRAINING, "model", "the service is shutting down");
+    }
     return XN_OK;
 }

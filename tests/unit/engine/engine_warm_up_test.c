@@ -129,6 +129,19 @@ START_TEST(callers_find_their_programs) {
 }
 END_TEST
 
+/* On the CPU none that is more than 50 ms of work, by estimate, but one image is always run. */
+START_TEST(large_batches_are_left_out) {
+    static const int32_t channels[2] = {60 * 1000 * 1000, INT32_MAX}; /* 2.4 and 86 ms an image */
+    start(60000);
+    like.job.problem.conv.group_channels = channels[_i];
+    xn_problem_of_conv(&like.job.problem.conv, &like.job.problem);
+    warm_up(NULL);
+    ck_assert_int_eq(came, XN_OK);
+    expect_runs(FAKE_GPU, 0, (int64_t[]){1, 8, LARGEST}, 3);
+    expect_runs(FAKE_CPU, 0, (int64_t[]){1, 8, 20}, _i ? 1 : 3);
+}
+END_TEST
+
 /* Its memory is a request's while it runs; where requests leave too little, smaller ones run. */
 START_TEST(memory_is_counted) {
     xn_ticket others;
@@ -221,6 +234,7 @@ XN_SUITE(engine_warm_up) {
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, every_device_runs_every_size, 0, sizeof sizes / sizeof *sizes);
     tcase_add_test(t, callers_find_their_programs);
+    tcase_add_loop_test(t, large_batches_are_left_out, 0, 2);
     tcase_add_test(t, memory_is_counted);
     tcase_add_loop_test(t, ends_with_a_drain, 0, 2);
     tcase_add_test(t, a_device_that_hangs_is_late);
