@@ -5,6 +5,7 @@
 #include "xn_mem.h"
 #include "xn_picture.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,7 +45,12 @@ static void add_retry_after(xn_context *ctx) {
 }
 
 void xn_context_refuse(xn_context *ctx, int http_status, xn_reject_reason reason, const char *code,
-                       const char *field, const char *message) {
+                       const char *field, const char *format, ...) {
+    char message[sizeof((xn_error *)0)->message + 64];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
     xn_metrics_rejected(xn_engine_metrics(ctx->service->engine), reason);
     xn_log(http_status >= 500 ? XN_LOG_WARN : XN_LOG_DEBUG, xn_request_id(ctx->request),
            "%s %s: %d %s: %s", xn_request_method(ctx->request), xn_request_path(ctx->request),
@@ -56,18 +62,15 @@ void xn_context_refuse(xn_context *ctx, int http_status, xn_reject_reason reason
 
 void xn_context_fail(xn_context *ctx, const xn_error *error) {
     const error_class *class = &classes[error->status];
-    char message[sizeof error->message + 64];
+    const bool names_limit = error->limit[0] && !strstr(error->message, error->limit);
     if (error->status == XN_ERR_CANCELLED) { /* counted when the request is over */
         xn_request_abort(ctx->request);
         return;
     }
-    if (error->limit[0] && !strstr(error->message, error->limit))
-        snprintf(message, sizeof message, "%s (the limit is set by --%s)", error->message,
-                 error->limit);
-    else
-        snprintf(message, sizeof message, "%s", error->message);
     xn_context_refuse(ctx, ctx->oip ? class->oip_status : class->http_status, class->reason,
-                      class->code, error->field, message);
+                      class->code, error->field, "%s%s%s%s", error->message,
+                      names_limit ? " (the limit is set by --" : "",
+                      names_limit ? error->limit : "", names_limit ? ")" : "");
 }
 
 void xn_context_fail_memory(xn_context *ctx) {
@@ -137,27 +140,23 @@ static bool is_raw_by_query(const xn_context *ctx, const char *type) {
 static bool accept_types(xn_context *ctx, bool answers) {
     const char *type = xn_request_header(ctx->request, "Content-Type");
     const bool has_length = xn_request_header(ctx->request, length_header) != NULL;
-    char message[400];
     if (answers && is_raw_by_query(ctx, type)) {
         ctx->form = XN_FORM_RAW;
     } else if (!type || !xn_form_parse(type, has_length, &ctx->form)) {
         const char *nearest = type ? xn_form_nearest(type) : NULL;
-        snprintf(message, sizeof message,
-                 "Content-Type is %.100s; it must be application/json, application/octet-stream "
-                 "or application/vnd.safetensors%s%s%s",
-                 type ? type : "missing", nearest ? "; did you mean " : "", nearest ? nearest : "",
-                 nearest ? "?" : "");
         xn_context_refuse(ctx, 415, XN_REJECT_MALFORMED, "unsupported_media_type", "Content-Type",
-                          message);
+                          "Content-Type is %.100s; it must be application/json, "
+                          "application/octet-stream or application/vnd.safetensors%s%s%s",
+                          type ? type : "missing", nearest ? "; did you mean " : "",
+                          nearest ? nearest : "", nearest ? "?" : "");
         return false;
     }
     const char *accept = xn_request_header(ctx->request, "Accept");
     if (answers && !xn_form_negotiate(accept, ctx->form, &ctx->answer_form)) {
-        snprintf(message, sizeof message,
-                 "Accept is %.100s; the answer can be application/json, application/octet-stream "
-                 "or application/vnd.safetensors",
-                 accept);
-        xn_context_refuse(ctx, 406, XN_REJECT_MALFORMED, "not_acceptable", "Accept", message);
+        xn_context_refuse(ctx, 406, XN_REJECT_MALFORMED, "not_acceptable", "Accept",
+                          "Accept is %.100s; the answer can be application/json, "
+                          "application/octet-stream or application/vnd.safetensors",
+                          accept);
         return false;
     }
     return true;
@@ -165,13 +164,10 @@ static bool accept_types(xn_context *ctx, bool answers) {
 
 static bool accept_coding(xn_context *ctx) {
     const char *coding = xn_request_header(ctx->request, "Content-Encoding");
-    char message[200];
     if (!coding || xn_coding_parse(coding, &ctx->coding))
         return true;
-    snprintf(message, sizeof message, "Content-Encoding is %.100s; it may be gzip or deflate",
-             coding);
     xn_context_refuse(ctx, 415, XN_REJECT_MALFORMED, "unsupported_media_type", "Content-Encoding",
-                      message);
+                      "Content-Encoding is %.100s; it may be gzip or deflate", coding);
     return false;
 }
 
@@ -193,27 +189,21 @@ static bool accept_header_length(xn_context *ctx) {
     bool open = ctx->coding != XN_CODING_IDENTITY ||
                 xn_request_length(ctx->request) == XN_HTTP_UNKNOWN_LENGTH;
     size_t total = open ? ctx->most : xn_request_length(ctx->request);
-    char message[320];
     if (!text)
         return true; /* the form is another, or its parser says what is missing */
     if (ctx->form != XN_FORM_OIP_BINARY) { /* the one form with such a header */
-        snprintf(message, sizeof message,
-                 "Inference-Header-Content-Length is \"%.40s\", but Content-Type is %.100s; it "
-                 "belongs to %s",
-                 text, type ? type : "missing", xn_form_media_type(XN_FORM_OIP_BINARY));
-        xn_context_refuse(ctx, 400, XN_REJECT_MALFORMED, "bad_request",
-                          "Inference-Header-Content-Length", message);
+        xn_context_refuse(ctx, 400, XN_REJECT_MALFORMED, "bad_request", length_header,
+                          "%s is \"%.40s\", but Content-Type is %.100s; it belongs to %s",
+                          length_header, text, type ? type : "missing",
+                          xn_form_media_type(XN_FORM_OIP_BINARY));
         return false;
     }
     size_t value = parse_length(text, total);
     if (value > total) {
-        snprintf(message, sizeof message,
-                 "Inference-Header-Content-Length is \"%.40s\"; it must be a number of bytes, at "
-                 "most the %s of %zu",
-                 text, open ? "limit of bodies, set by --max-body-bytes," : "Content-Length",
-                 total);
-        xn_context_refuse(ctx, 400, XN_REJECT_MALFORMED, "bad_request",
-                          "Inference-Header-Content-Length", message);
+        xn_context_refuse(
+            ctx, 400, XN_REJECT_MALFORMED, "bad_request", length_header,
+            "%s is \"%.40s\"; it must be a number of bytes, at most the %s of %zu", length_header,
+            text, open ? "limit of bodies, set by --max-body-bytes," : "Content-Length", total);
         return false;
     }
     ctx->has_header_length = true;
@@ -294,15 +284,12 @@ static bool accept_inference_type(xn_context *ctx) {
                                         "image/jpeg", "image/png",
                                         "application/x-www-form-urlencoded"};
     const char *type = xn_request_header(ctx->request, "Content-Type");
-    char message[280];
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!type || xn_form_is_type(type, types[i]))
             return true;
-    snprintf(message, sizeof message,
-             "Content-Type is %.100s; it may be missing, %s, %s, %s or %s for this route", type,
-             types[0], types[1], types[2], types[3]);
     xn_context_refuse(ctx, 415, XN_REJECT_MALFORMED, "unsupported_media_type", "Content-Type",
-                      message);
+                      "Content-Type is %.100s; it may be missing, %s, %s, %s or %s for this route",
+                      type, types[0], types[1], types[2], types[3]);
     return false;
 }
 

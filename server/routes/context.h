@@ -75,7 +75,8 @@ struct xn_context {
 void xn_context_fail(xn_context *ctx, const xn_error *error);
 /* The same for a failure that is HTTP's own. */
 void xn_context_refuse(xn_context *ctx, int http_status, xn_reject_reason reason, const char *code,
-                       const char *field, const char *message);
+                       const char *field, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
 /* The same where there is no memory for the request or its answer. */
 void xn_context_fail_memory(xn_context *ctx);
 /* Takes the text as the JSON answer, with a newline behind it, and Retry-After with 503. */

@@ -112,14 +112,12 @@ static bool note_parameter(void *context, const char *key, const char *value) {
 
 static void put_headers(xn_context *ctx) {
     const char *parameter = NULL;
-    char message[160];
     xn_request_query(ctx->request, note_parameter, &parameter);
     if (parameter) {
-        snprintf(message, sizeof message,
-                 "query parameter \"%.64s\": weights are registered without parameters; give them "
-                 "to /conv",
-                 parameter);
-        xn_context_refuse(ctx, 400, XN_REJECT_MALFORMED, "bad_request", "query", message);
+        xn_context_refuse(ctx, 400, XN_REJECT_MALFORMED, "bad_request", "query",
+                          "query parameter \"%.64s\": weights are registered without parameters; "
+                          "give them to /conv",
+                          parameter);
         return;
     }
     if (xn_context_accept_body(ctx, false))

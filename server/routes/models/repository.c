@@ -8,8 +8,15 @@
 
 #define SMALL_BODY_BYTES 65536
 
-static xn_status refuse_none(xn_error *error) {
-    return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "there is no repository of models here");
+/* Takes a JSON body, if there is a repository to do something with. */
+static void accept_document(xn_context *ctx, int64_t most) {
+    xn_error error;
+    if (ctx->service->models) {
+        xn_context_accept_document(ctx, most);
+        return;
+    }
+    xn_fail(&error, XN_ERR_UNSUPPORTED, NULL, "there is no repository of models here");
+    xn_context_fail(ctx, &error);
 }
 
 /* ---- index ---- */
@@ -43,7 +50,7 @@ static void respond_index(xn_context *ctx, const xn_model_item *items, size_t co
     xn_context_json(ctx, 200, &text);
 }
 
-static void small_headers(xn_context *ctx) {
+static void index_headers(xn_context *ctx) {
     xn_context_accept_document(ctx, SMALL_BODY_BYTES);
 }
 
@@ -63,7 +70,7 @@ static void index_complete(xn_context *ctx) {
     xn_mem_free(items);
 }
 
-const xn_resource xn_index_resource = {.headers = small_headers, .complete = index_complete};
+const xn_resource xn_index_resource = {.headers = index_headers, .complete = index_complete};
 
 /* ---- load ---- */
 
@@ -107,13 +114,7 @@ static xn_status load(xn_background_task *task, xn_error *error) {
 }
 
 static void load_headers(xn_context *ctx) {
-    xn_error error;
-    if (ctx->service->models) {
-        xn_context_accept_document(ctx, ctx->service->config->max_body_bytes);
-        return;
-    }
-    refuse_none(&error);
-    xn_context_fail(ctx, &error);
+    accept_document(ctx, ctx->service->config->max_body_bytes);
 }
 
 static void load_complete(xn_context *ctx) {
@@ -149,13 +150,7 @@ static xn_status unload(xn_background_task *task, xn_error *error) {
 }
 
 static void unload_headers(xn_context *ctx) {
-    xn_error error;
-    if (ctx->service->models) {
-        small_headers(ctx);
-        return;
-    }
-    refuse_none(&error);
-    xn_context_fail(ctx, &error);
+    accept_document(ctx, SMALL_BODY_BYTES);
 }
 
 static void unload_complete(xn_context *ctx) {

@@ -49,7 +49,7 @@ static const embedded_file files[] = {
 
 static const struct {
     const char *name, *value;
-} headers[] = {
+} answer_headers[] = {
     {"Vary", "Accept-Encoding"},
     {"Cache-Control",
      "no-cache"}, /* kept, and asked about each time: another daemon, another page */
@@ -91,8 +91,8 @@ static void show_file(xn_context *ctx) {
     char tag[32];
     write_tag(file, coded, tag, sizeof tag);
     xn_request_add_header(request, "ETag", tag);
-    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
-        xn_request_add_header(request, headers[i].name, headers[i].value);
+    for (size_t i = 0; i < sizeof answer_headers / sizeof *answer_headers; i++)
+        xn_request_add_header(request, answer_headers[i].name, answer_headers[i].value);
     if (is_known(request, tag)) {
         xn_request_respond_empty(request, 304);
         return;

@@ -81,10 +81,8 @@ static void show_metrics(xn_context *ctx) {
 }
 
 static void refuse_unsupported(xn_context *ctx) {
-    char message[256];
-    snprintf(message, sizeof message, "%.100s is not supported by this server",
-             xn_request_path(ctx->request));
-    xn_context_refuse(ctx, 501, XN_REJECT_OTHER, "not_implemented", "path", message);
+    xn_context_refuse(ctx, 501, XN_REJECT_OTHER, "not_implemented", "path",
+                      "%.100s is not supported by this server", xn_request_path(ctx->request));
 }
 
 const xn_resource xn_unsupported_resource = {.complete = refuse_unsupported};

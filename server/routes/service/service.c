@@ -16,24 +16,22 @@
 #include <string.h>
 
 static void refuse_path(xn_context *ctx) {
-    char message[256];
-    snprintf(message, sizeof message,
-             "there is nothing at %.100s; see /openapi.yaml for what there is",
-             xn_request_path(ctx->request));
-    xn_context_refuse(ctx, 404, XN_REJECT_OTHER, "not_found", "path", message);
+    xn_context_refuse(ctx, 404, XN_REJECT_OTHER, "not_found", "path",
+                      "there is nothing at %.100s; see /openapi.yaml for what there is",
+                      xn_request_path(ctx->request));
 }
 
 static void refuse_method(xn_context *ctx, const xn_route *route) {
-    char message[256], allow[64];
+    char allow[64];
     xn_route_allow(route, allow, sizeof allow);
     xn_request_add_header(ctx->request, "Allow", allow);
     if (!strcmp(xn_request_method(ctx->request), "OPTIONS")) {
         xn_request_respond_empty(ctx->request, 204);
         return;
     }
-    snprintf(message, sizeof message, "the method is %.32s; %.100s takes %s",
-             xn_request_method(ctx->request), xn_request_path(ctx->request), allow);
-    xn_context_refuse(ctx, 405, XN_REJECT_OTHER, "method_not_allowed", "method", message);
+    xn_context_refuse(ctx, 405, XN_REJECT_OTHER, "method_not_allowed", "method",
+                      "the method is %.32s; %.100s takes %s", xn_request_method(ctx->request),
+                      xn_request_path(ctx->request), allow);
 }
 
 #define REFUSED_KEYS_A_SECOND 10
@@ -67,11 +65,6 @@ static bool authorized(xn_context *ctx, const xn_route *route) {
     return false;
 }
 
-static bool refuse_name(xn_context *ctx, const char *field, const char *message) {
-    xn_context_refuse(ctx, 400, XN_REJECT_MALFORMED, "bad_request", field, message);
-    return false;
-}
-
 static bool is_region_name(const char *text) {
     for (; *text; text++)
         if (*text < ' ' || *text > '~')
@@ -81,38 +74,31 @@ static bool is_region_name(const char *text) {
 
 /* The first parameter of a path: a name of weights, of a model, or of a region of shared memory. */
 static bool take_name(xn_context *ctx, const char *text, size_t length) {
-    const char *of = ctx->label == XN_ROUTE_WEIGHTS ? "weights" : "a model";
+    const char *of = ctx->label == XN_ROUTE_WEIGHTS ? "weights"
+                     : ctx->label == XN_ROUTE_SHM   ? "a region"
+                                                    : "a model";
     const int shown = length < 140 ? (int)length : 140;
-    char message[400];
     bool fits = length < sizeof ctx->name;
     snprintf(ctx->name, sizeof ctx->name, "%.*s", fits ? (int)length : 0, text);
-    if (ctx->label == XN_ROUTE_SHM && fits && is_region_name(ctx->name))
+    const bool region = ctx->label == XN_ROUTE_SHM;
+    if (fits && (region ? is_region_name : xn_proto_name_valid)(ctx->name))
         return true;
-    if (ctx->label == XN_ROUTE_SHM) {
-        snprintf(message, sizeof message,
-                 "the name of a region is \"%.*s\"; it must be 1 to %d printable characters of "
-                 "ASCII",
-                 shown, text, XN_PROTO_MAX_NAME);
-        return refuse_name(ctx, "name", message);
-    }
-    if (fits && xn_proto_name_valid(ctx->name))
-        return true;
-    snprintf(message, sizeof message,
-             "the name of %s is \"%.*s\"; it must be 1 to %d of A-Z a-z 0-9 . _ -, and "
-             "not . or ..",
-             of, shown, text, XN_PROTO_MAX_NAME);
-    return refuse_name(ctx, "name", message);
+    xn_context_refuse(
+        ctx, 400, XN_REJECT_MALFORMED, "bad_request", "name",
+        "the name of %s is \"%.*s\"; it must be 1 to %d %s", of, shown, text, XN_PROTO_MAX_NAME,
+        region ? "printable characters of ASCII" : "of A-Z a-z 0-9 . _ -, and not . or ..");
+    return false;
 }
 
 static bool take_version(xn_context *ctx, const char *text, size_t length) {
-    char message[200];
     bool digits = length < sizeof ctx->version && strspn(text, "0123456789") >= length;
     snprintf(ctx->version, sizeof ctx->version, "%.*s", digits ? (int)length : 0, text);
     if (digits)
         return true;
-    snprintf(message, sizeof message, "the version of a model is \"%.*s\"; it must be a number",
-             length < 40 ? (int)length : 40, text);
-    return refuse_name(ctx, "version", message);
+    xn_context_refuse(ctx, 400, XN_REJECT_MALFORMED, "bad_request", "version",
+                      "the version of a model is \"%.*s\"; it must be a number",
+                      length < 40 ? (int)length : 40, text);
+    return false;
 }
 
 static bool take_parameters(xn_context *ctx, const xn_route_match *match) {
