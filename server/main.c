@@ -154,7 +154,7 @@ static xn_status start_http(daemon_state *d, xn_error *error) {
                                      .allowed_hosts = c->allowed_hosts,
                                      .allowed_origins = c->allowed_origins,
                                      .traces = d->service.spans != NULL,
-                                     .trace_ids = d->service.trace_ids,
+                                     .trace_ids = c->otlp_ids,
                                      .metrics = xn_engine_metrics(d->service.engine),
                                      .admission = xn_engine_admission(d->service.engine)};
     xn_service_handler(&d->service, &handler);

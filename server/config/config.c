@@ -9,14 +9,13 @@
 
 #include "config_settings.h"
 #include "file.h"
-#include "otlp_target.h"
-#include "version_policy.h"
 #include "xn_mem.h"
 #include "xn_proto.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -415,6 +414,18 @@ static void label_by_name(const loader *l, const char *name, char label[LABEL_MA
     label_of(l, xn_setting_find(name, strlen(name)), label);
 }
 
+/* The setting with its source, and what follows by the format. */
+__attribute__((format(printf, 4, 5))) static xn_status
+refuse(const loader *l, const char *name, xn_error *error, const char *format, ...) {
+    char label[LABEL_MAX], why[sizeof error->message];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
+    label_by_name(l, name, label);
+    return xn_fail(error, XN_ERR_MALFORMED, name, "%s%s", label, why);
+}
+
 int xn_config_http_threads(const xn_config *config, int cores, bool on_gpu) {
     const int usual = cores < 8 ? cores : 8, waiting = cores * 3 / 4 < 16 ? cores * 3 / 4 : 16;
     if (config->http_threads > 0)
@@ -435,21 +446,18 @@ bool xn_config_is_loopback(const xn_config *config) {
 static xn_status check_listen(const loader *l, xn_error *error) {
     const xn_config *config = &l->config;
     struct in6_addr address;
-    char label[LABEL_MAX];
-    label_by_name(l, "listen", label);
     if (inet_pton(AF_INET, config->listen, &address) != 1 &&
         inet_pton(AF_INET6, config->listen, &address) != 1)
-        return xn_fail(error, XN_ERR_MALFORMED, "listen",
-                       "%s is \"%s\"; a numeric IPv4 or IPv6 address is accepted, such as "
-                       "127.0.0.1, 0.0.0.0 or ::1",
-                       label, config->listen);
+        return refuse(l, "listen", error,
+                      " is \"%s\"; a numeric IPv4 or IPv6 address is accepted, such as 127.0.0.1, "
+                      "0.0.0.0 or ::1",
+                      config->listen);
     if (!xn_config_is_loopback(config) && !config->api_keys_file[0] &&
         !config->allow_unauthenticated)
-        return xn_fail(error, XN_ERR_MALFORMED, "listen",
-                       "%s is %s, which others can reach, and no api-keys-file is given; "
-                       "give --api-keys-file FILE, or --allow-unauthenticated if anybody may use "
-                       "it",
-                       label, config->listen);
+        return refuse(l, "listen", error,
+                      " is %s, which others can reach, and no api-keys-file is given; give "
+                      "--api-keys-file FILE, or --allow-unauthenticated if anybody may use it",
+                      config->listen);
     return XN_OK;
 }
 
@@ -465,14 +473,12 @@ static xn_status check_tls(const loader *l, xn_error *error) {
 }
 
 static xn_status check_timeouts(const loader *l, xn_error *error) {
-    char usual[LABEL_MAX], most[LABEL_MAX];
+    char most[LABEL_MAX];
     if (l->config.timeout_ms <= l->config.max_timeout_ms)
         return XN_OK;
-    label_by_name(l, "timeout-ms", usual);
     label_by_name(l, "max-timeout-ms", most);
-    return xn_fail(error, XN_ERR_MALFORMED, "timeout-ms",
-                   "%s is %lld; it must be at most %s, which is %lld", usual,
-                   (long long)l->config.timeout_ms, most, (long long)l->config.max_timeout_ms);
+    return refuse(l, "timeout-ms", error, " is %lld; it must be at most %s, which is %lld",
+                  (long long)l->config.timeout_ms, most, (long long)l->config.max_timeout_ms);
 }
 
 int64_t xn_config_image_bytes(const xn_config *config) {
@@ -482,37 +488,34 @@ int64_t xn_config_image_bytes(const xn_config *config) {
 /* Programs have half of the queue's bytes: a model that needs more for one image could never run.
  */
 static xn_status check_image_bytes(const loader *l, xn_error *error) {
-    char image[LABEL_MAX], queue[LABEL_MAX];
+    char queue[LABEL_MAX];
     const xn_config *config = &l->config;
     if (config->max_image_bytes <= config->queue_bytes / 2)
         return XN_OK;
-    label_by_name(l, "max-image-bytes", image);
     label_by_name(l, "queue-bytes", queue);
-    return xn_fail(error, XN_ERR_MALFORMED, "max-image-bytes",
-                   "%s is %lld; it must be at most half of %s, which is %lld", image,
-                   (long long)config->max_image_bytes, queue, (long long)config->queue_bytes);
+    return refuse(l, "max-image-bytes", error,
+                  " is %lld; it must be at most half of %s, which is %lld",
+                  (long long)config->max_image_bytes, queue, (long long)config->queue_bytes);
 }
 
 /* "all", or ordinals 0..255 separated by commas, none twice. */
 static xn_status check_devices(const loader *l, xn_error *error) {
     const char *at = l->config.devices;
     bool seen[256] = {false};
-    char label[LABEL_MAX];
     if (!strcmp(at, "all"))
         return XN_OK;
-    label_by_name(l, "devices", label);
     for (;; at++) {
         int ordinal = 0, digits = 0;
         for (; *at >= '0' && *at <= '9' && digits < 4; at++, digits++)
             ordinal = ordinal * 10 + (*at - '0');
         if (!digits || ordinal > 255 || (*at && *at != ','))
-            return xn_fail(error, XN_ERR_MALFORMED, "devices",
-                           "%s is \"%s\"; accepted is all, or ordinals from 0 to 255 "
-                           "separated by commas, such as 0,2",
-                           label, l->config.devices);
+            return refuse(l, "devices", error,
+                          " is \"%s\"; accepted is all, or ordinals from 0 to 255 separated by "
+                          "commas, such as 0,2",
+                          l->config.devices);
         if (seen[ordinal])
-            return xn_fail(error, XN_ERR_MALFORMED, "devices", "%s is \"%s\"; it has %d twice",
-                           label, l->config.devices, ordinal);
+            return refuse(l, "devices", error, " is \"%s\"; it has %d twice", l->config.devices,
+                          ordinal);
         seen[ordinal] = true;
         if (!*at)
             return XN_OK;
@@ -541,7 +544,7 @@ bool xn_config_next_model(const char **list, xn_config_model *out) {
     return true;
 }
 
-static xn_status check_model(const char *label, const char *item, size_t length, xn_error *error) {
+static xn_status check_model(const loader *l, const char *item, size_t length, xn_error *error) {
     const char *equals = name_end(item, length);
     size_t name = equals ? (size_t)(equals - item) : 0;
     size_t folder = length - (equals ? name + 1 : 0);
@@ -549,16 +552,16 @@ static xn_status check_model(const char *label, const char *item, size_t length,
     char shown[LABEL_MAX];
     show(item, length, shown);
     if (!folder || folder >= sizeof model.folder)
-        return xn_fail(error, XN_ERR_MALFORMED, "model",
-                       "%s has \"%s\", whose folder has %zu characters; accepted is NAME=DIR or "
-                       "DIR, DIR of 1 to %zu characters, with commas between several",
-                       label, shown, folder, sizeof model.folder - 1);
+        return refuse(l, "model", error,
+                      " has \"%s\", whose folder has %zu characters; accepted is NAME=DIR or DIR, "
+                      "DIR of 1 to %zu characters, with commas between several",
+                      shown, folder, sizeof model.folder - 1);
     xn_config_next_model(&item, &model);
     if (equals && (name > XN_CONFIG_MODEL_NAME || !xn_proto_name_valid(model.name)))
-        return xn_fail(error, XN_ERR_MALFORMED, "model",
-                       "%s has \"%s\", whose name is none for a model; accepted are 1 to %d of "
-                       "A-Z a-z 0-9 . _ -, and not . or ..",
-                       label, shown, XN_CONFIG_MODEL_NAME);
+        return refuse(l, "model", error,
+                      " has \"%s\", whose name is none for a model; accepted are 1 to %d of A-Z "
+                      "a-z 0-9 . _ -, and not . or ..",
+                      shown, XN_CONFIG_MODEL_NAME);
     return XN_OK;
 }
 
@@ -573,50 +576,40 @@ static bool name_is_twice(const char *list, const char *item, const char *name) 
 
 static xn_status check_models(const loader *l, xn_error *error) {
     const char *at = l->config.models, *next = at;
-    char label[LABEL_MAX];
     xn_config_model model = {.name = ""};
     xn_status status = XN_OK;
-    label_by_name(l, "model", label);
     for (; *at && status == XN_OK; at = next) {
-        status = check_model(label, at, item_length(at), error);
+        status = check_model(l, at, item_length(at), error);
         if (status != XN_OK)
             return status;
         xn_config_next_model(&next, &model);
         if (name_is_twice(l->config.models, at, model.name))
-            status = xn_fail(error, XN_ERR_MALFORMED, "model",
-                             "%s has two folders for the name \"%s\"", label, model.name);
+            status = refuse(l, "model", error, " has two folders for the name \"%s\"", model.name);
         else if (!*next && next > at && next[-1] == ',')
-            status = check_model(label, next, 0, error); /* nothing behind the last comma */
+            status = check_model(l, next, 0, error); /* nothing behind the last comma */
     }
     return status;
 }
 
-static xn_status check_version_policy(const loader *l, xn_error *error) {
-    char label[LABEL_MAX];
-    xn_version_policy policy;
+static xn_status read_version_policy(loader *l, xn_error *error) {
     xn_error why;
-    if (xn_version_policy_parse(l->config.version_policy, &policy, &why) == XN_OK)
+    if (xn_version_policy_parse(l->config.version_policy, &l->config.versions, &why) == XN_OK)
         return XN_OK;
-    label_by_name(l, "version-policy", label);
-    return xn_fail(error, XN_ERR_MALFORMED, "version-policy", "%s: %.300s", label, why.message);
+    return refuse(l, "version-policy", error, ": %.300s", why.message);
 }
 
-static xn_status check_otlp(const loader *l, xn_error *error) {
-    xn_otlp_target target;
-    uint64_t ids;
-    char label[LABEL_MAX], shown[LABEL_MAX];
-    const char *value = l->config.otlp_endpoint;
-    xn_error why = {.status = XN_OK};
-    if (value[0])
-        xn_otlp_target_parse(value, &target, &why);
-    if (!why.status)
-        xn_otlp_sample_parse(value = l->config.otlp_sample, &ids, &why);
-    if (!why.status)
+static xn_status read_otlp(loader *l, xn_error *error) {
+    xn_config *config = &l->config;
+    char shown[LABEL_MAX];
+    const char *value = config->otlp_endpoint;
+    xn_error why;
+    xn_status status = value[0] ? xn_otlp_target_parse(value, &config->otlp_target, &why) : XN_OK;
+    if (status == XN_OK)
+        status = xn_otlp_sample_parse(value = config->otlp_sample, &config->otlp_ids, &why);
+    if (status == XN_OK)
         return XN_OK;
-    label_by_name(l, why.field, label);
     show(value, strlen(value), shown);
-    return xn_fail(error, XN_ERR_MALFORMED, why.field, "%s is \"%s\": %s", label, shown,
-                   why.message);
+    return refuse(l, why.field, error, " is \"%s\": %s", shown, why.message);
 }
 
 /* A host is a name without a port. */
@@ -635,13 +628,10 @@ static bool is_web_origin(const char *at, size_t length) {
 static xn_status check_items(const loader *l, const char *name, const char *list,
                              bool (*valid)(const char *at, size_t length), const char *what,
                              xn_error *error) {
-    char label[LABEL_MAX];
-    label_by_name(l, name, label);
     while (*list) {
         size_t length = item_length(list);
         if (!(length == 1 && *list == '*') && !valid(list, length))
-            return xn_fail(error, XN_ERR_MALFORMED, name, "%s has \"%.*s\"; it takes %s", label,
-                           (int)length, list, what);
+            return refuse(l, name, error, " has \"%.*s\"; it takes %s", (int)length, list, what);
         list += length + (list[length] == ',');
     }
     return XN_OK;
@@ -657,15 +647,16 @@ static xn_status check_pages(const loader *l, xn_error *error) {
                                 error);
 }
 
-static xn_status check_together(const loader *l, xn_error *error) {
+static xn_status check_together(loader *l, xn_error *error) {
     static xn_status (*const checks[])(const loader *, xn_error *) = {
-        check_listen,         check_tls,     check_timeouts,
-        check_image_bytes,    check_devices, check_models,
-        check_version_policy, check_otlp,    check_pages};
+        check_listen,  check_tls,    check_timeouts, check_image_bytes,
+        check_devices, check_models, check_pages};
     xn_status status = XN_OK;
     for (size_t i = 0; status == XN_OK && i < sizeof checks / sizeof checks[0]; i++)
         status = checks[i](l, error);
-    return status;
+    if (status == XN_OK)
+        status = read_version_policy(l, error);
+    return status == XN_OK ? read_otlp(l, error) : status;
 }
 
 xn_status xn_config_load(int argc, char *const *argv, char *const *environment, xn_config *out,

@@ -6,6 +6,8 @@
 #define XN_CONFIG_H
 
 #include "log.h"
+#include "otlp_target.h"
+#include "version_policy.h"
 #include "xn_status.h"
 
 #include <stdbool.h>
@@ -93,6 +95,10 @@ typedef struct xn_config {
     /* traces */
     char otlp_endpoint[256]; /* --otlp-endpoint URL   "" = no spans are sent */
     char otlp_sample[16];    /* --otlp-sample 1       of requests that no trace comes with */
+    /* what version_policy and the two above mean; read with them */
+    xn_version_policy versions;
+    xn_otlp_target otlp_target; /* without an endpoint: nothing */
+    uint64_t otlp_ids;
 } xn_config;
 
 /* What the command line asks for besides settings. */

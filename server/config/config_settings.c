@@ -486,6 +486,8 @@ void xn_config_default(xn_config *config) {
     memset(config, 0, sizeof *config);
     for (int i = 0; i < xn_setting_count; i++)
         xn_setting_reset(&xn_settings[i], config);
+    (void)xn_version_policy_parse(config->version_policy, &config->versions, NULL);
+    (void)xn_otlp_sample_parse(config->otlp_sample, &config->otlp_ids, NULL);
 }
 
 static void help_row(FILE *out, const char *flag, const char *argument, const char *help) {

@@ -277,6 +277,7 @@ xn_status xn_models_create(const xn_config *config, xn_store *store, xn_models *
     atomic_init(&models->stop, false);
     models->store = store;
     models->repository = config->model_repository[0] ? config->model_repository : NULL;
+    models->policy = &config->versions;
     models->max_models = (size_t)config->max_models;
     models->max_batch_images = config->max_batch_images;
     models->limits =
@@ -285,9 +286,7 @@ xn_status xn_models_create(const xn_config *config, xn_store *store, xn_models *
                           xn_config_image_bytes(config),
                           &models->stop};
     models->scanned = !models->repository && !config->models[0];
-    xn_status status = xn_version_policy_parse(config->version_policy, &models->policy, error);
-    if (status == XN_OK)
-        status = take_sources(models, config->models, error);
+    xn_status status = take_sources(models, config->models, error);
     if (status == XN_OK && models->repository)
         status = look_for_repository(models->repository, error);
     if (status != XN_OK) {

@@ -13,7 +13,6 @@
 #include "document.h"
 #include "model_stats.h"
 #include "store.h"
-#include "version_policy.h"
 #include "xn_model_config.h"
 #include "xn_problem.h"
 

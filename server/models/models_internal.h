@@ -18,7 +18,6 @@
 #include "arrays.h"
 #include "mapping.h"
 #include "models.h"
-#include "version_policy.h"
 #include "xn_mem.h"
 
 #include <pthread.h>
@@ -166,8 +165,8 @@ struct xn_models {
     const char *repository; /* or NULL */
     size_t max_models;
     xn_model_limits limits;
-    xn_store *store; /* NULL: models are only checked */
-    xn_version_policy policy;
+    xn_store *store;                 /* NULL: models are only checked */
+    const xn_version_policy *policy; /* of the configuration */
     int64_t max_batch_images;
     xn_model_warm_up *warm_up; /* or NULL */
     void *warm_up_context;

@@ -282,7 +282,7 @@ static void check_one(checking *c, const char *name, const xn_model_location *lo
     xn_model_versions found = {0};
     xn_error why = {0};
     c->count++;
-    xn_status status = xn_model_folder_versions(location, &c->models->policy, &found, &why);
+    xn_status status = xn_model_folder_versions(location, c->models->policy, &found, &why);
     for (int i = 0; i < found.count && status == XN_OK; i++)
         status = check_version(c, name, location, found.names[i], &why);
     if (status != XN_OK && !location->repository && c->error.status == XN_OK)

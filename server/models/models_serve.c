@@ -124,7 +124,7 @@ static xn_status find_wanted(xn_models *models, const char *name,
                              xn_error *error) {
     xn_model_location location;
     bool known = find_location(models, name, &location);
-    xn_status status = known ? xn_model_folder_versions(&location, &models->policy, out, error)
+    xn_status status = known ? xn_model_folder_versions(&location, models->policy, out, error)
                              : fail_no_folder(name, error);
     if (status != XN_ERR_NOT_FOUND || !gives_all(overrides))
         return status;

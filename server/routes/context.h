@@ -29,7 +29,6 @@ typedef struct xn_service {
     xn_thread_pool *model_pool;      /* loading and unloading: waits for files and devices */
     xn_shared_memory *shared; /* regions that clients registered; NULL: that is not allowed */
     xn_exporter *spans;       /* NULL: none are sent */
-    uint64_t trace_ids;       /* of --otlp-sample, as xn_trace_begin takes them */
 } xn_service;
 
 typedef struct xn_context xn_context;

@@ -233,7 +233,7 @@ static void draw(uint64_t seed) {
                            .max_output_bytes = 1 << 20,
                            .max_operations = 1 << 20,
                            .threads = 1,
-                           .version_policy = "latest:1",
+                           .versions = {.latest = 1},
                            .warmup = seed % 2 ? XN_WARMUP_ON : XN_WARMUP_OFF,
                            .on_device_loss = world_draws(50) ? XN_LOSS_CPU : XN_LOSS_EXIT};
     memset(&devices, 0, sizeof devices);

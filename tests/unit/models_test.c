@@ -108,7 +108,7 @@ static xn_models *models;
 static void configure(void) {
     config = fake_config();
     config.max_models = 100;
-    snprintf(config.version_policy, sizeof config.version_policy, "latest:1");
+    config.versions.latest = 1;
     config.max_models_bytes = 1 << 30;
     config.max_elements = 1 << 26;
     config.max_output_bytes = 1 << 28;
@@ -440,7 +440,7 @@ static void make_version(int number) {
 }
 
 static void open_with_policy(const char *policy) {
-    snprintf(config.version_policy, sizeof config.version_policy, "%s", policy);
+    ck_assert_int_eq(xn_version_policy_parse(policy, &config.versions, NULL), XN_OK);
     open_models();
 }
 

@@ -107,18 +107,16 @@ static void append_config_end(xn_document *text, const xn_model_end *end) {
 }
 
 static void append_policy(xn_document *text, const xn_context *ctx) {
-    xn_version_policy policy;
-    if (xn_version_policy_parse(ctx->service->config->version_policy, &policy, NULL) != XN_OK)
-        return; /* it was checked at the start */
-    if (policy.all)
+    const xn_version_policy *policy = &ctx->service->config->versions;
+    if (policy->all)
         xn_document_add(text, "\"all\": {}");
-    else if (policy.latest)
-        xn_document_add(text, "\"latest\": {\"num_versions\": %d}", policy.latest);
+    else if (policy->latest)
+        xn_document_add(text, "\"latest\": {\"num_versions\": %d}", policy->latest);
     else
         xn_document_add(text, "\"specific\": {\"versions\": [");
-    for (int i = 0; i < policy.count; i++)
-        xn_document_add(text, "%s%s", i ? ", " : "", policy.listed[i]);
-    if (policy.count)
+    for (int i = 0; i < policy->count; i++)
+        xn_document_add(text, "%s%s", i ? ", " : "", policy->listed[i]);
+    if (policy->count)
         xn_document_add(text, "]}");
 }
 

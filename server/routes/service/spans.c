@@ -11,15 +11,10 @@ _Static_assert(sizeof((xn_span){0}.client) >= XN_ADDRESS_MAX, "an address fits")
 
 xn_status xn_service_open_spans(xn_service *service, xn_error *error) {
     const xn_config *config = service->config;
-    xn_otlp_target target;
     if (!config->otlp_endpoint[0])
         return XN_OK;
-    xn_status status = xn_otlp_target_parse(config->otlp_endpoint, &target, error);
-    if (!status)
-        status = xn_otlp_sample_parse(config->otlp_sample, &service->trace_ids, error);
-    return status ? status
-                  : xn_exporter_create(&target, xn_engine_metrics(service->engine), &service->spans,
-                                       error);
+    return xn_exporter_create(&config->otlp_target, xn_engine_metrics(service->engine),
+                              &service->spans, error);
 }
 
 void xn_request_span(const xn_service *service, const xn_request *request, int status,
