@@ -14,9 +14,9 @@ struct xn_limiter {
     xn_list waiting, holding; /* permits in the order they came */
 };
 
-/* The permit that came first; the list is not empty. */
+/* The permit that came first, or NULL. */
 static xn_permit *first_of(const xn_list *list) {
-    return XN_ITEM(list->next, xn_permit, node);
+    return xn_list_is_empty(list) ? NULL : XN_ITEM(list->next, xn_permit, node);
 }
 
 xn_status xn_limiter_create(int permits, int64_t max_hold_ns, void (*granted)(xn_permit *permit),
@@ -45,40 +45,37 @@ static bool has_free_locked(const xn_limiter *limiter) {
     return !limiter->permits || limiter->held < limiter->permits;
 }
 
-static void grant_locked(xn_limiter *limiter, xn_permit *permit, int64_t now_ns) {
+static void grant_locked(xn_limiter *limiter, xn_permit *permit) {
     limiter->held++;
     permit->state = XN_PERMIT_HELD;
-    permit->since_ns = now_ns;
+    permit->since_ns = xn_now_ns();
     xn_list_add_last(&limiter->holding, &permit->node);
 }
 
-/* Those that may go on now, chained; the caller calls granted for them. */
-static xn_permit *grant_waiting_locked(xn_limiter *limiter, int64_t now_ns) {
-    xn_permit *chain = NULL, **end = &chain;
-    while (!xn_list_is_empty(&limiter->waiting) && has_free_locked(limiter)) {
-        xn_permit *permit = first_of(&limiter->waiting);
+/* The first that waits and may go on now, which has a permit then; NULL: there is none. */
+static xn_permit *grant_next(xn_limiter *limiter) {
+    pthread_mutex_lock(&limiter->lock);
+    xn_permit *permit = has_free_locked(limiter) ? first_of(&limiter->waiting) : NULL;
+    if (permit) {
         xn_list_remove(&permit->node);
-        grant_locked(limiter, permit, now_ns);
-        *end = permit;
-        end = &permit->chained;
-        *end = NULL;
+        grant_locked(limiter, permit);
     }
-    return chain;
+    pthread_mutex_unlock(&limiter->lock);
+    return permit;
 }
 
-static void call_granted(xn_limiter *limiter, xn_permit *chain) {
-    while (chain) {
-        xn_permit *next = chain->chained; /* it may be gone once it is granted */
-        limiter->granted(chain);
-        chain = next;
-    }
+/* Calls granted without the lock: a request may be gone after it. */
+static void grant_waiting(xn_limiter *limiter) {
+    xn_permit *permit;
+    while ((permit = grant_next(limiter)))
+        limiter->granted(permit);
 }
 
 bool xn_limiter_acquire(xn_limiter *limiter, xn_permit *permit) {
     pthread_mutex_lock(&limiter->lock);
-    bool enters = xn_list_is_empty(&limiter->waiting) && has_free_locked(limiter);
+    bool enters = !first_of(&limiter->waiting) && has_free_locked(limiter);
     if (enters)
-        grant_locked(limiter, permit, xn_now_ns());
+        grant_locked(limiter, permit);
     pthread_mutex_unlock(&limiter->lock);
     return enters;
 }
@@ -87,9 +84,8 @@ void xn_limiter_wait(xn_limiter *limiter, xn_permit *permit) {
     pthread_mutex_lock(&limiter->lock);
     permit->state = XN_PERMIT_WAITING;
     xn_list_add_last(&limiter->waiting, &permit->node);
-    xn_permit *chain = grant_waiting_locked(limiter, xn_now_ns());
     pthread_mutex_unlock(&limiter->lock);
-    call_granted(limiter, chain);
+    grant_waiting(limiter);
 }
 
 static void take_back_locked(xn_limiter *limiter, xn_permit *permit) {
@@ -99,30 +95,29 @@ static void take_back_locked(xn_limiter *limiter, xn_permit *permit) {
 }
 
 void xn_limiter_release(xn_limiter *limiter, xn_permit *permit) {
-    xn_permit *chain = NULL;
     pthread_mutex_lock(&limiter->lock);
-    if (permit->state == XN_PERMIT_HELD) {
+    const bool held = permit->state == XN_PERMIT_HELD;
+    if (held)
         take_back_locked(limiter, permit);
-        chain = grant_waiting_locked(limiter, xn_now_ns());
-    }
+    const bool waits = held && first_of(&limiter->waiting);
     pthread_mutex_unlock(&limiter->lock);
-    call_granted(limiter, chain);
+    if (waits)
+        grant_waiting(limiter);
 }
 
 void xn_limiter_tick(xn_limiter *limiter, int64_t now_ns) {
+    xn_permit *oldest;
     pthread_mutex_lock(&limiter->lock);
-    while (!xn_list_is_empty(&limiter->holding) &&
-           now_ns - first_of(&limiter->holding)->since_ns > limiter->max_hold_ns)
-        take_back_locked(limiter, first_of(&limiter->holding));
-    xn_permit *chain = grant_waiting_locked(limiter, now_ns);
+    while ((oldest = first_of(&limiter->holding)) &&
+           now_ns - oldest->since_ns > limiter->max_hold_ns)
+        take_back_locked(limiter, oldest);
     pthread_mutex_unlock(&limiter->lock);
-    call_granted(limiter, chain);
+    grant_waiting(limiter);
 }
 
 void xn_limiter_lift(xn_limiter *limiter) {
     pthread_mutex_lock(&limiter->lock);
     limiter->permits = 0;
-    xn_permit *chain = grant_waiting_locked(limiter, xn_now_ns());
     pthread_mutex_unlock(&limiter->lock);
-    call_granted(limiter, chain);
+    grant_waiting(limiter);
 }

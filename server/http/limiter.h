@@ -23,8 +23,7 @@ typedef struct xn_limiter xn_limiter;
 typedef struct xn_permit {
     enum { XN_PERMIT_NONE, XN_PERMIT_WAITING, XN_PERMIT_HELD } state;
     int64_t since_ns;
-    xn_list node;              /* among those that wait, or those held */
-    struct xn_permit *chained; /* the next that granted is to be called for */
+    xn_list node; /* among those that wait, or those held */
 } xn_permit;
 
 /* permits: 0 for no limit. max_hold_ns: the longest that a permit is held. granted: called for a
