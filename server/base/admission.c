@@ -345,11 +345,10 @@ void xn_admission_close(xn_admission *admission, xn_status status) {
 }
 
 bool xn_admission_wait_idle(xn_admission *admission, int64_t deadline_ns) {
-    struct timespec until = xn_timespec(deadline_ns);
     pthread_mutex_lock(&admission->mutex);
-    int rc = 0;
-    while (admission->all.requests > 0 && rc == 0)
-        rc = pthread_cond_timedwait(&admission->idle, &admission->mutex, &until);
+    while (admission->all.requests > 0 &&
+           xn_cond_wait_until(&admission->idle, &admission->mutex, deadline_ns))
+        ;
     bool idle = admission->all.requests == 0;
     pthread_mutex_unlock(&admission->mutex);
     return idle;

@@ -14,7 +14,6 @@
 #include "metrics.h"
 
 #include "clock.h"
-#include "cpu_shard.h"
 #include "document.h"
 #include "file.h"
 #include "xn_mem.h"
@@ -22,6 +21,7 @@
 #include <assert.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,8 +163,14 @@ static void observe(histogram *h, const int64_t *bounds, size_t count, int64_t v
     bump(&h->sum, value);
 }
 
+/* By the processor that the thread runs on now: it may be another one at the next call. */
+static unsigned own_index(void) {
+    const int cpu = sched_getcpu();
+    return cpu < 0 ? 0 : (unsigned)cpu % SHARDS;
+}
+
 static events *own_shard(xn_metrics *metrics) {
-    return &metrics->shards[xn_cpu_shard(SHARDS)];
+    return &metrics->shards[own_index()];
 }
 
 void xn_metrics_request(xn_metrics *metrics, xn_route_label route, int http_status) {
@@ -196,7 +202,7 @@ static device *device_at(xn_metrics *metrics, int index) {
 }
 
 static device_events *own_device_shard(xn_metrics *metrics, int index) {
-    return &device_at(metrics, index)->shards[xn_cpu_shard(SHARDS)];
+    return &device_at(metrics, index)->shards[own_index()];
 }
 
 void xn_metrics_batch(xn_metrics *metrics, int index, int64_t requests, int64_t images,
@@ -312,14 +318,14 @@ static uint64_t process_open_fds(void) {
 
 /* ---- the page ---- */
 
-static void family(xn_document *p, const char *name, const char *type, const char *help) {
+void xn_metrics_family(xn_document *p, const char *name, const char *type, const char *help) {
     xn_document_add(p, "# HELP %s %s\n", name, help);
     xn_document_add(p, "# TYPE %s %s\n", name, type);
 }
 
 static void simple(xn_document *p, const char *name, const char *type, const char *help,
                    double value) {
-    family(p, name, type, help);
+    xn_metrics_family(p, name, type, help);
     xn_document_add(p, "%s %.17g\n", name, value);
 }
 
@@ -358,7 +364,8 @@ static void add_histogram(xn_document *p, const char *name, const char *label, c
 }
 
 static void add_requests(xn_document *p, const events *sums) {
-    family(p, "xnord_requests_total", "counter", "Requests answered, by route and HTTP status.");
+    xn_metrics_family(p, "xnord_requests_total", "counter",
+                      "Requests answered, by route and HTTP status.");
     for (int route = 0; route < XN_ROUTE_COUNT; route++)
         for (size_t i = 0; i < CODE_COUNT; i++) {
             char code[16] = "other";
@@ -373,7 +380,7 @@ static void add_requests(xn_document *p, const events *sums) {
 static void add_reasons(xn_document *p, const char *name, const char *help,
                         const char *const *reasons, size_t count,
                         const atomic_uint_fast64_t *values) {
-    family(p, name, "counter", help);
+    xn_metrics_family(p, name, "counter", help);
     for (size_t i = 0; i < count; i++)
         xn_document_add(p, "%s{reason=\"%s\"} %llu\n", name, reasons[i],
                         (unsigned long long)get(&values[i]));
@@ -381,17 +388,17 @@ static void add_reasons(xn_document *p, const char *name, const char *help,
 
 static void add_histograms(xn_document *p, const events *sums) {
     const char *name = "xnord_stage_seconds";
-    family(p, name, "histogram", "Time of a request's stages.");
+    xn_metrics_family(p, name, "histogram", "Time of a request's stages.");
     for (int stage = 0; stage < XN_STAGE_COUNT; stage++) {
         char label[40];
         snprintf(label, sizeof label, "stage=\"%s\",", stage_names[stage]);
         add_histogram(p, name, label, &sums->stages[stage], stage_bounds_ns,
                       COUNT_OF(stage_bounds_ns), true);
     }
-    family(p, "xnord_batch_requests", "histogram", "Requests that shared a launch.");
+    xn_metrics_family(p, "xnord_batch_requests", "histogram", "Requests that shared a launch.");
     add_histogram(p, "xnord_batch_requests", "", &sums->batch_requests, size_bounds,
                   COUNT_OF(size_bounds), false);
-    family(p, "xnord_batch_images", "histogram", "Images that shared a launch.");
+    xn_metrics_family(p, "xnord_batch_images", "histogram", "Images that shared a launch.");
     add_histogram(p, "xnord_batch_images", "", &sums->batch_images, size_bounds,
                   COUNT_OF(size_bounds), false);
 }
@@ -400,7 +407,7 @@ static void add_histograms(xn_document *p, const events *sums) {
 static void add_device_counter(xn_document *p, const xn_metrics *metrics, const char *name,
                                const char *help, size_t member, bool ns) {
     char text[XN_METRICS_NUMBER_MAX];
-    family(p, name, "counter", help);
+    xn_metrics_family(p, name, "counter", help);
     for (int i = 0; i < metrics->device_count; i++) {
         const device *d = &metrics->devices[i];
         uint64_t value = sum_of(d->shards, sizeof *d->shards, member);
@@ -419,15 +426,13 @@ static void add_devices(xn_document *p, const xn_metrics *metrics) {
                        offsetof(device_events, busy_ns), true);
     add_device_counter(p, metrics, "xnord_device_errors_total", "Batches the device failed.",
                        offsetof(device_events, errors), false);
-    family(p, "xnord_device_up", "gauge", "Whether the device is fit to serve.");
+    xn_metrics_family(p, "xnord_device_up", "gauge", "Whether the device is fit to serve.");
     for (int i = 0; i < metrics->device_count; i++)
         xn_document_add(p, "xnord_device_up{device=\"%s\"} %d\n", metrics->devices[i].id,
                         atomic_load_explicit(&metrics->devices[i].up, memory_order_relaxed));
-}
-
-static void add_device_info(xn_document *p, const xn_metrics *metrics) {
-    family(p, "xnord_device_info", "gauge",
-           "Always 1; the instruction set of the device's kernels, where it has several.");
+    xn_metrics_family(
+        p, "xnord_device_info", "gauge",
+        "Always 1; the instruction set of the device's kernels, where it has several.");
     for (int i = 0; i < metrics->device_count; i++)
         xn_document_add(p, "xnord_device_info{device=\"%s\",instruction_set=\"%s\"} 1\n",
                         metrics->devices[i].id, metrics->devices[i].instruction_set);
@@ -435,7 +440,8 @@ static void add_device_info(xn_document *p, const xn_metrics *metrics) {
 
 static void add_process(xn_document *p, const xn_metrics *metrics) {
     uint64_t resident = process_resident_bytes(), fds = process_open_fds();
-    family(p, "xnord_build_info", "gauge", "Always 1; version and primary backend as labels.");
+    xn_metrics_family(p, "xnord_build_info", "gauge",
+                      "Always 1; version and primary backend as labels.");
     xn_document_add(p, "xnord_build_info{version=\"%s\",backend=\"%s\"} 1\n", metrics->version,
                     metrics->backend);
     simple(p, "process_start_time_seconds", "gauge", "Start of the process since the Unix epoch.",
@@ -460,9 +466,8 @@ char *xn_metrics_render(const xn_metrics *metrics, size_t *length) {
                 close_names, XN_CLOSE_COUNT, sums.closed);
     add_histograms(&p, &sums);
     add_devices(&p, metrics);
-    add_device_info(&p, metrics);
     for (int i = 0; i < XN_GAUGE_COUNT; i++) {
-        family(&p, gauges[i].name, "gauge", gauges[i].help);
+        xn_metrics_family(&p, gauges[i].name, "gauge", gauges[i].help);
         const int64_t value = xn_metrics_gauge(metrics, (xn_gauge)i);
         if (i == XN_GAUGE_QUEUE_OLDEST_NS)
             xn_document_add(&p, "%s %s\n", gauges[i].name,
@@ -471,7 +476,7 @@ char *xn_metrics_render(const xn_metrics *metrics, size_t *length) {
             xn_document_add(&p, "%s %lld\n", gauges[i].name, (long long)value);
     }
     for (int i = 0; i < XN_COUNTER_COUNT; i++) {
-        family(&p, counters[i].name, "counter", counters[i].help);
+        xn_metrics_family(&p, counters[i].name, "counter", counters[i].help);
         xn_document_add(&p, "%s %llu\n", counters[i].name,
                         (unsigned long long)get(&sums.counters[i]));
     }

@@ -126,6 +126,9 @@ void xn_metrics_add(xn_metrics *metrics, xn_counter counter, int64_t amount);
 typedef void xn_metrics_add_fn(void *context, struct xn_document *page);
 void xn_metrics_set_more(xn_metrics *metrics, xn_metrics_add_fn *add, void *context);
 
+/* The two lines in front of a family's series; type: "counter", "gauge", "histogram". */
+void xn_metrics_family(struct xn_document *page, const char *name, const char *type,
+                       const char *help);
 /* As the page writes numbers: nanoseconds as seconds, exactly and without zeros at the end, and
  * plain counts. Both return text. */
 #define XN_METRICS_NUMBER_MAX 40

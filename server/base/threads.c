@@ -1,6 +1,9 @@
 /* threads.c: see threads.h. */
 #include "threads.h"
 
+#include "clock.h"
+
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <time.h>
@@ -36,4 +39,11 @@ void xn_cond_init(pthread_cond_t *cond) {
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(cond, &monotonic);
     pthread_condattr_destroy(&monotonic);
+}
+
+bool xn_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_ns) {
+    const struct timespec until = xn_timespec(until_ns);
+    if (until_ns == INT64_MAX)
+        return !pthread_cond_wait(cond, mutex);
+    return pthread_cond_timedwait(cond, mutex, &until) != ETIMEDOUT;
 }

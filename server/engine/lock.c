@@ -1,7 +1,6 @@
 /* lock.c: see lock.h. */
 #include "lock.h"
 
-#include "clock.h"
 #include "threads.h"
 
 _Thread_local const xn_lock *xn_lock_held;
@@ -15,10 +14,6 @@ void xn_lock_destroy(xn_lock *lock) {
 }
 
 void xn_lock_wait(xn_lock *lock, pthread_cond_t *cond, int64_t until_ns) {
-    const struct timespec until = xn_timespec(until_ns);
     xn_lock_assert_mine(lock);
-    if (until_ns == INT64_MAX)
-        pthread_cond_wait(cond, &lock->mutex);
-    else
-        pthread_cond_timedwait(cond, &lock->mutex, &until);
+    (void)xn_cond_wait_until(cond, &lock->mutex, until_ns);
 }

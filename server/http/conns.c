@@ -127,16 +127,13 @@ static void check_locked(xn_conns *conns, xn_conn *conn, int64_t now) {
     int64_t age = now - conn->since_ns;
     switch (conn->phase) {
     case XN_PHASE_NEW:
+    case XN_PHASE_HEADERS:
         if (age > o->header_timeout_ns)
             shut_locked(conns, conn, XN_CLOSE_HEADER_TIMEOUT, true);
         break;
     case XN_PHASE_IDLE:
         if (age > o->idle_timeout_ns)
             shut_locked(conns, conn, XN_CLOSE_IDLE_TIMEOUT, false);
-        break;
-    case XN_PHASE_HEADERS:
-        if (age > o->header_timeout_ns)
-            shut_locked(conns, conn, XN_CLOSE_HEADER_TIMEOUT, true);
         break;
     case XN_PHASE_BODY:
         if (body_too_slow(o, conn, age))
@@ -288,9 +285,8 @@ static void *watch(void *context) {
             pthread_cond_wait(&conns->wake, &conns->lock);
             continue;
         }
-        const struct timespec until = xn_timespec(xn_now_ns() + TICK_NS);
-        while (!conns->stopping &&
-               pthread_cond_timedwait(&conns->wake, &conns->lock, &until) != ETIMEDOUT)
+        const int64_t until_ns = xn_now_ns() + TICK_NS;
+        while (!conns->stopping && xn_cond_wait_until(&conns->wake, &conns->lock, until_ns))
             ;
         if (conns->stopping)
             break;

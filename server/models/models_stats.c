@@ -1,20 +1,10 @@
-/* models_stats.c: what requests count of a model, and how /metrics shows it. */
+/* models_stats.c: what requests count of models, as /metrics shows it. */
 #include "models_internal.h"
 
 #include "metrics.h"
 
 #include <stdio.h>
 #include <string.h>
-
-void xn_model_count(const xn_model *model, const xn_model_sample *sample) {
-    xn_model_counters_add(((const xn_model_version *)(const void *)model)->counters, sample);
-}
-
-void xn_model_stats_read(const xn_model *model, xn_model_stats *out) {
-    xn_model_counters_read(((const xn_model_version *)(const void *)model)->counters, out);
-}
-
-/* ---- the page ---- */
 
 typedef struct row {
     char name[XN_PROTO_MAX_NAME + 1], version[24];
@@ -52,10 +42,6 @@ static row *take_rows(xn_models *models, size_t *count, size_t *serving, int64_t
     }
     pthread_mutex_unlock(&models->mutex);
     return rows;
-}
-
-static void family(xn_document *page, const char *name, const char *type, const char *help) {
-    xn_document_add(page, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
 typedef uint64_t value_of(const row *r);
@@ -101,7 +87,7 @@ static void add_value(xn_document *page, const char *name, const row *r, const c
 static void add_rows(xn_document *page, const row *rows, size_t count) {
     char text[XN_METRICS_NUMBER_MAX];
     for (size_t c = 0; c < sizeof counters / sizeof *counters; c++) {
-        family(page, counters[c].name, "counter", counters[c].help);
+        xn_metrics_family(page, counters[c].name, "counter", counters[c].help);
         for (size_t i = 0; i < count; i++) {
             uint64_t value = counters[c].value(&rows[i]);
             add_value(page, counters[c].name, &rows[i],
@@ -109,7 +95,7 @@ static void add_rows(xn_document *page, const row *rows, size_t count) {
                                      : xn_metrics_count(value, text));
         }
     }
-    family(page, "xnord_model_ready", "gauge", "Whether the model is served.");
+    xn_metrics_family(page, "xnord_model_ready", "gauge", "Whether the model is served.");
     for (size_t i = 0; i < count; i++)
         add_value(page, "xnord_model_ready", &rows[i], rows[i].ready ? "1" : "0");
 }
@@ -127,9 +113,10 @@ void xn_models_metrics(void *context, xn_document *page) {
         page->failed = true;
         return;
     }
-    family(page, "xnord_models", "gauge", "Models that are served.");
+    xn_metrics_family(page, "xnord_models", "gauge", "Models that are served.");
     xn_document_add(page, "xnord_models %zu\n", serving);
-    family(page, "xnord_models_bytes", "gauge", "Host memory of the models that are served.");
+    xn_metrics_family(page, "xnord_models_bytes", "gauge",
+                      "Host memory of the models that are served.");
     xn_document_add(page, "xnord_models_bytes %lld\n", (long long)bytes);
     add_rows(page, rows, count);
     xn_mem_free(rows);

@@ -623,10 +623,10 @@ static void *follow(void *context) {
         int64_t pause_ns = dir->options.poll_ms * XN_NS_PER_MS;
         if (!dir->all_loaded && (!pause_ns || pause_ns > RETRY_NS))
             pause_ns = RETRY_NS;
-        const struct timespec until = xn_timespec(pause_ns ? xn_now_ns() + pause_ns : INT64_MAX);
+        const int64_t until_ns = pause_ns ? xn_now_ns() + pause_ns : INT64_MAX;
         pthread_mutex_lock(&dir->mutex);
         while (!dir->asked && !atomic_load(&dir->stop) &&
-               pthread_cond_timedwait(&dir->wake, &dir->mutex, &until) != ETIMEDOUT)
+               xn_cond_wait_until(&dir->wake, &dir->mutex, until_ns))
             ;
         dir->asked = false;
         pthread_mutex_unlock(&dir->mutex);

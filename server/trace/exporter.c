@@ -54,11 +54,11 @@ void xn_exporter_add(xn_exporter *e, const xn_span *span) {
 static int wait_for_batch(xn_exporter *e) {
     pthread_mutex_lock(&e->mutex);
     while (!e->count && !stops(e))
-        pthread_cond_wait(&e->changed, &e->mutex);
-    const struct timespec end = xn_timespec(xn_now_ns() + BATCH_DELAY_NS);
-    int over = 0;
-    while (e->count < XN_EXPORTER_BATCH && !stops(e) && !over)
-        over = pthread_cond_timedwait(&e->changed, &e->mutex, &end);
+        xn_cond_wait_until(&e->changed, &e->mutex, INT64_MAX);
+    const int64_t until_ns = xn_now_ns() + BATCH_DELAY_NS;
+    while (e->count < XN_EXPORTER_BATCH && !stops(e) &&
+           xn_cond_wait_until(&e->changed, &e->mutex, until_ns))
+        ;
     const int count = e->count < XN_EXPORTER_BATCH ? e->count : XN_EXPORTER_BATCH;
     pthread_mutex_unlock(&e->mutex);
     return count;
@@ -77,11 +77,10 @@ static void end_batch(xn_exporter *e, int count, bool taken) {
 }
 
 static void pause_for(xn_exporter *e, int64_t ns) {
-    const struct timespec end = xn_timespec(xn_now_ns() + ns);
-    int over = 0;
+    const int64_t until_ns = xn_now_ns() + ns;
     pthread_mutex_lock(&e->mutex);
-    while (!stops(e) && !over)
-        over = pthread_cond_timedwait(&e->changed, &e->mutex, &end);
+    while (!stops(e) && xn_cond_wait_until(&e->changed, &e->mutex, until_ns))
+        ;
     pthread_mutex_unlock(&e->mutex);
 }
 
@@ -183,11 +182,9 @@ void xn_exporter_stop(xn_exporter *e, int64_t deadline_ns) {
 }
 
 bool xn_exporter_ended(xn_exporter *e, int64_t until_ns) {
-    const struct timespec end = xn_timespec(until_ns);
-    int over = 0;
     pthread_mutex_lock(&e->mutex);
-    while (!e->ended && !over)
-        over = pthread_cond_timedwait(&e->changed, &e->mutex, &end);
+    while (!e->ended && xn_cond_wait_until(&e->changed, &e->mutex, until_ns))
+        ;
     const bool ended = e->ended;
     pthread_mutex_unlock(&e->mutex);
     return ended;
