@@ -42,7 +42,7 @@ static bool is_small(const xn_callers *callers, const xn_job *job) {
 /* Whether it delays no job that waits. */
 static bool has_room_locked(const xn_pool *pool, const xn_caller_pool *of) {
     const bool waits = xn_queue_count(pool->queue) > 0;
-    if (of->callers >= of->callers_max)
+    if (of->callers >= pool->callers_max)
         return false;
     return pool->threads ? pool->threads_free > 0 && !waits : !waits || pool->idle > 0;
 }
@@ -281,11 +281,11 @@ int64_t xn_callers_step(void *state, int64_t now_ns) {
 
 /* ---- life ---- */
 
-xn_status xn_callers_init(xn_callers *callers, xn_pools *pools, const int *callers_max,
-                          double work_ns_max, int64_t max_batch_images, xn_error *error) {
+xn_status xn_callers_init(xn_callers *callers, xn_pools *pools, double work_ns_max,
+                          int64_t max_batch_images, xn_error *error) {
     int streams = 0;
     for (int i = 0; i < pools->device_count; i++)
-        streams += callers_max[pools->devices[i].pool];
+        streams += pools->each[pools->devices[i].pool].callers_max;
     callers->pools = pools;
     callers->work_ns_max = work_ns_max;
     xn_cond_init(&callers->none_runs);
@@ -295,10 +295,8 @@ xn_status xn_callers_init(xn_callers *callers, xn_pools *pools, const int *calle
     callers->streams = xn_mem_zalloc((size_t)streams, sizeof *callers->streams);
     if (!callers->by_pool || !callers->by_device || !callers->streams)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the engine's streams");
-    for (int p = 0; p < pools->count; p++)
-        callers->by_pool[p].callers_max = callers_max[p];
     for (int i = 0; i < pools->device_count; i++)
-        for (int k = 0; k < callers_max[pools->devices[i].pool]; k++) {
+        for (int k = 0; k < pools->each[pools->devices[i].pool].callers_max; k++) {
             xn_caller_stream *stream = &callers->streams[callers->stream_count++];
             xn_status status = xn_runner_init(&stream->runner, pools, &pools->devices[i], 1, 1,
                                               max_batch_images, error);

@@ -33,9 +33,8 @@ typedef struct xn_caller_stream {
 
 /* Guarded by the engine's lock where not constant. */
 typedef struct xn_caller_pool {
-    int callers_max; /* constant */
-    int callers;     /* threads that run a job here and have not left it to the waiter */
-    int turn;        /* the device that the next job goes to, of equal ones */
+    int callers; /* threads that run a job here and have not left it to the waiter */
+    int turn;    /* the device that the next job goes to, of equal ones */
 } xn_caller_pool;
 
 typedef struct xn_caller_device {
@@ -62,9 +61,8 @@ typedef struct xn_callers {
 /* The number of HTTP threads that may wait for GPUs at a time. */
 int xn_callers_of(int http_threads);
 
-/* callers_max: for each pool. */
-xn_status xn_callers_init(xn_callers *callers, xn_pools *pools, const int *callers_max,
-                          double work_ns_max, int64_t max_batch_images, xn_error *error);
+xn_status xn_callers_init(xn_callers *callers, xn_pools *pools, double work_ns_max,
+                          int64_t max_batch_images, xn_error *error);
 xn_status xn_callers_start(xn_callers *callers, xn_error *error);
 /* Returns when no job runs here; none starts once the pools are stopping. Idempotent. */
 void xn_callers_stop(xn_callers *callers);

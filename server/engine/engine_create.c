@@ -52,6 +52,7 @@ static xn_status open_pools(xn_engine *engine, const xn_config *config, const xn
         xn_pool *pool = &engine->pools.each[p];
         pool->backend = specs[p].backend;
         pool->threads = pool->threads_free = specs[p].threads;
+        pool->callers_max = specs[p].callers;
         for (int i = 0; status == XN_OK && i < specs[p].ordinal_count; i++)
             status = open_device(engine, config, &specs[p], p, specs[p].ordinals[i], error);
     }
@@ -162,19 +163,11 @@ static xn_status create_workers(xn_engine *engine, const xn_config *config,
     return XN_OK;
 }
 
-static xn_status create_callers(xn_engine *engine, const xn_config *config,
-                                const xn_pool_spec *specs, xn_error *error) {
+static xn_status create_callers(xn_engine *engine, const xn_config *config, xn_error *error) {
     /* Where requests wait to fill a batch, none is run alone. */
     const double work_ns_max = config->batch_delay_us ? 0 : (double)config->inline_us * 1e3;
-    int *callers_max = xn_mem_zalloc((size_t)engine->pools.count, sizeof *callers_max);
-    if (!callers_max)
-        return no_memory("streams", error);
-    for (int p = 0; p < engine->pools.count; p++)
-        callers_max[p] = specs[p].callers;
-    const xn_status status = xn_callers_init(&engine->callers, &engine->pools, callers_max,
-                                             work_ns_max, config->max_batch_images, error);
-    xn_mem_free(callers_max);
-    return status;
+    return xn_callers_init(&engine->callers, &engine->pools, work_ns_max, config->max_batch_images,
+                           error);
 }
 
 static xn_status start_threads(xn_engine *engine, xn_error *error) {
@@ -210,7 +203,7 @@ xn_status xn_engine_create_with(const xn_config *config, const xn_pool_spec *spe
     if (status == XN_OK)
         status = create_workers(engine, config, specs, error);
     if (status == XN_OK)
-        status = create_callers(engine, config, specs, error);
+        status = create_callers(engine, config, error);
     if (status == XN_OK)
         status = start_threads(engine, error);
     if (status != XN_OK) {

@@ -144,7 +144,7 @@ static size_t take_locked(xn_worker *worker, int64_t now_ns, int *threads) {
     *threads = 0;
     if (pool->threads && !pool->threads_free)
         return 0;
-    xn_job *job = xn_pools_warm_up_locked(worker->pools, worker->runner.device);
+    xn_job *job = xn_pools_warm_up_locked(worker->pools, pool, worker->runner.device);
     if (job)
         count = 1;
     else

@@ -50,26 +50,21 @@ xn_status xn_pools_find(const xn_pools *pools, const char *backend, int *pool, x
 
 /* ---- workers ---- */
 
-xn_job *xn_pools_warm_up_locked(const xn_pools *pools, const xn_engine_device *device) {
+xn_job *xn_pools_warm_up_locked(const xn_pools *pools, const xn_pool *pool,
+                                const xn_engine_device *device) {
     xn_lock_assert_mine(pools->lock);
     for (xn_warm_up *up = pools->warm_ups; up; up = up->next)
-        if (up->device == device->index && up->job.state == XN_JOB_QUEUED)
+        if (up->job.state == XN_JOB_QUEUED && &pools->each[up->job.pool] == pool &&
+            (!device || up->device == device->index))
             return &up->job;
     return NULL;
-}
-
-static bool has_warm_ups_locked(const xn_pools *pools, const xn_pool *pool) {
-    for (const xn_warm_up *up = pools->warm_ups; up; up = up->next)
-        if (&pools->each[up->job.pool] == pool && up->job.state == XN_JOB_QUEUED)
-            return true;
-    return false;
 }
 
 bool xn_pools_want_worker_locked(const xn_pools *pools, const xn_pool *pool, int64_t now_ns) {
     xn_lock_assert_mine(pools->lock);
     if (!pool->idle || (pool->threads && !pool->threads_free))
         return false;
-    if (has_warm_ups_locked(pools, pool))
+    if (xn_pools_warm_up_locked(pools, pool, NULL))
         return true;
     int64_t wait_ns = xn_queue_wait_ns(pool->queue, pools->draining, now_ns);
     return wait_ns == 0 || (wait_ns != XN_QUEUE_EMPTY && !pool->lingering);
@@ -146,7 +141,7 @@ static int successor_locked(const xn_pools *pools) {
 static void end_warm_ups_locked(xn_pools *pools, const xn_engine_device *device,
                                 const char *reason) {
     xn_job *job;
-    while ((job = xn_pools_warm_up_locked(pools, device)))
+    while ((job = xn_pools_warm_up_locked(pools, &pools->each[device->pool], device)))
         xn_endings_end_locked(pools->endings, job, XN_ERR_DEVICE_LOST, reason);
 }
 

@@ -11,6 +11,7 @@
 typedef struct xn_pool {
     const xn_backend *backend; /* constant */
     int threads;               /* constant: the budget; 0: runs use no host threads */
+    int callers_max;           /* constant: threads that may run a job of their own (callers.h) */
     /* guarded by the engine's lock */
     xn_queue *queue;
     int threads_free;
@@ -60,8 +61,11 @@ xn_status xn_pools_find(const xn_pools *pools, const char *backend, int *pool, x
  * would only wait for): there is one, and something for it: a batch to take, or a group that waits
  * to fill a batch while no worker lingers. */
 bool xn_pools_want_worker_locked(const xn_pools *pools, const xn_pool *pool, int64_t now_ns);
-/* The job of a warm-up that waits for the device, or NULL. */
-xn_job *xn_pools_warm_up_locked(const xn_pools *pools, const xn_engine_device *device);
+/* The job of a warm-up that waits for that device of the pool, or where it is NULL for any; or
+ * NULL.
+ */
+xn_job *xn_pools_warm_up_locked(const xn_pools *pools, const xn_pool *pool,
+                                const xn_engine_device *device);
 /* Wakes all workers of all pools, to look at what has changed. */
 void xn_pools_wake_all_locked(xn_pools *pools);
 
