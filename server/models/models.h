@@ -47,14 +47,13 @@ typedef struct xn_model {
     int output_count;
     const xn_model_end *outputs; /* one after the other in the program's output, 4 bytes each */
     xn_precision precision;
-    xn_asset *asset;    /* of the network; held by the model */
-    xn_problem problem; /* of one image */
+    xn_asset *asset;             /* of the network; held by the model, as are: */
+    xn_model_counters *counters; /* of the name and version: they outlive a reload */
+    xn_problem problem;          /* of one image */
 } xn_model;
 
 void xn_model_retain(const xn_model *model);
 void xn_model_release(const xn_model *model); /* NULL-safe */
-void xn_model_count(const xn_model *model, const xn_model_sample *sample);
-void xn_model_stats_read(const xn_model *model, xn_model_stats *out); /* a snapshot */
 
 /* ---- all of them ---- */
 

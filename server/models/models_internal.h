@@ -5,7 +5,7 @@
  *   models_serve.c   which versions of a name serve: loading and unloading
  *   models_load.c    a version, from the files of its folder
  *   models_files.c   the files
- *   models_stats.c   what requests count, and how /metrics shows it
+ *   models_stats.c   how /metrics shows what requests count
  *
  * Locks: models->mutex guards the entries and their totals; it is held for moments only. An entry
  * that a thread loads or unloads is `busy`: others wait for it, so what happens to a name happens
@@ -101,11 +101,10 @@ typedef struct xn_model_version {
     xn_model model; /* first: references to it are this one's */
     atomic_int references;
     char name[XN_PROTO_MAX_NAME + 1], version[24];
-    xn_model_config *config;     /* the names of its ends are there */
-    xn_network *network;         /* until the asset has it */
-    xn_model_counters *counters; /* of the name and version: outlives a reload */
-    size_t mapped_bytes;         /* of its file, where weights lie in it */
-    size_t host_bytes;           /* of all that is kept of it, also on devices that are the host */
+    xn_model_config *config; /* the names of its ends are there */
+    xn_network *network;     /* until the asset has it */
+    size_t mapped_bytes;     /* of its file, where weights lie in it */
+    size_t host_bytes;       /* of all that is kept of it, also on devices that are the host */
     int layer_count, step_count;
     xn_model_end *outputs;
     xn_model_labels *labels; /* one an output */

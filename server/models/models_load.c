@@ -285,8 +285,8 @@ xn_status xn_model_version_read(const char *name, const xn_model_folder *folder,
         .folder = folder, .overrides = overrides, .limits = limits, .version = version};
     atomic_init(&version->references, 1);
     take_version(&m, name);
-    version->counters = xn_model_counters_create();
-    xn_status status = version->counters
+    version->model.counters = xn_model_counters_create();
+    xn_status status = version->model.counters
                            ? run_load(&m, error)
                            : xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for a model");
     if (status != XN_OK) {
@@ -330,7 +330,7 @@ static void version_free(xn_model_version *version) {
     xn_mem_free(version->labels);
     xn_mem_free(version->outputs);
     xn_model_config_free(version->config);
-    xn_model_counters_release(version->counters);
+    xn_model_counters_release(version->model.counters);
     xn_mem_free(version);
 }
 

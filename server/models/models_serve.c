@@ -322,10 +322,11 @@ static xn_model_version *publish_locked(xn_models *models, xn_model_slot *slot,
     if (before)
         unreserve_locked(models, before);
     if (slot->counters) {
-        xn_model_counters_release(version->counters); /* no request has been counted in it yet */
-        xn_model_counters_retain(version->counters = slot->counters);
+        xn_model_counters_release(
+            version->model.counters); /* no request has been counted in it yet */
+        xn_model_counters_retain(version->model.counters = slot->counters);
     } else {
-        xn_model_counters_retain(slot->counters = version->counters);
+        xn_model_counters_retain(slot->counters = version->model.counters);
     }
     slot->reason[0] = '\0';
     slot->serving = version;

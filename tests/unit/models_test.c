@@ -1391,31 +1391,31 @@ START_TEST(statistics) {
     scan();
     xn_model_stats s;
     const xn_model *model = get("a");
-    xn_model_stats_read(model, &s);
+    xn_model_counters_read(model->counters, &s);
     ck_assert(!s.last_inference_ms && !s.inference_count && !s.execution_count && !s.success.count);
     const xn_model_sample alone = success_of(5, 100, 10, 20, 30, 40, 1);
     const xn_model_sample failed = {.total_ns = 9};
-    xn_model_count(model, &alone);
-    xn_model_count(model, &failed);
-    xn_model_stats_read(model, &s);
+    xn_model_counters_add(model->counters, &alone);
+    xn_model_counters_add(model->counters, &failed);
+    xn_model_counters_read(model->counters, &s);
     ck_assert_int_gt(s.last_inference_ms, INT64_C(1500000000000));
     ck_assert(s.inference_count == 5 && s.success.count == 1 && s.fail.count == 1);
     fill("a", plain, 2);
     scan();
     const xn_model *anew = get("a");
     ck_assert_ptr_ne(anew, model);
-    xn_model_count(model, &alone);
-    xn_model_stats_read(anew, &s);
+    xn_model_counters_add(model->counters, &alone);
+    xn_model_counters_read(anew->counters, &s);
     ck_assert_uint_eq(s.success.count, 2);
     xn_model_release(model);
     xn_model_release(anew);
     model = get("v");
-    xn_model_count(model, &alone);
+    xn_model_counters_add(model->counters, &alone);
     xn_model_release(model);
     make_tiny("v/2", plain, 2);
     scan();
     model = get("v");
-    xn_model_stats_read(model, &s);
+    xn_model_counters_read(model->counters, &s);
     ck_assert_uint_eq(s.success.count, 0);
     xn_model_release(model);
 }
@@ -1437,8 +1437,8 @@ START_TEST(page_of_metrics) {
     const xn_model *model = get("a.b-c");
     const xn_model_sample sample = success_of(5, 100, 1500000000, 200000000, 30, 40, 1);
     const xn_model_sample failed = {.total_ns = 9};
-    xn_model_count(model, &sample);
-    xn_model_count(model, &failed);
+    xn_model_counters_add(model->counters, &sample);
+    xn_model_counters_add(model->counters, &failed);
     xn_model_release(model);
     size_t length = 0;
     char *page = xn_metrics_render(metrics, &length);
@@ -1491,7 +1491,7 @@ static void *use(void *argument) {
         }
         int value = (int)value_of(model);
         ck_assert_int_eq(value % 10, which + 1);
-        xn_model_count(model, &sample);
+        xn_model_counters_add(model->counters, &sample);
         xn_model_release(model);
         atomic_fetch_add(&uses, 1);
     }
@@ -1557,7 +1557,7 @@ START_TEST(hammer) {
         expect_load(names[i], XN_OK, "");
         const xn_model *model = get(names[i]);
         xn_model_stats s;
-        xn_model_stats_read(model, &s);
+        xn_model_counters_read(model->counters, &s);
         counted += s.success.count;
         const xn_model_entry *entry = models->entries.items[i];
         bytes += (int64_t)xn_model_serving_locked(entry)->serving->host_bytes;

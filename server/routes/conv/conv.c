@@ -11,17 +11,9 @@
 #define MAX_QUERY 32
 
 typedef struct {
-    xn_inference work; /* first */
+    xn_inference work; /* first: pointers to it are cast back */
     xn_conv_request parsed;
 } conv_work;
-
-static conv_work *conv_of(xn_inference *work) {
-    return (conv_work *)work;
-}
-
-static const conv_work *conv_of_const(const xn_inference *work) {
-    return (const conv_work *)work;
-}
 
 static xn_store *store_of(const xn_inference *work) {
     return xn_engine_store(work->ctx->service->engine);
@@ -180,7 +172,7 @@ static xn_status count_output(conv_work *conv, xn_error *error) {
 }
 
 static xn_status understand(xn_inference *work, xn_error *error) {
-    conv_work *conv = conv_of(work);
+    conv_work *conv = (conv_work *)work;
     xn_status status = parse(conv, error);
     if (status)
         return status;
@@ -195,13 +187,13 @@ static xn_status understand(xn_inference *work, xn_error *error) {
 }
 
 static xn_status prepare(xn_inference *work, xn_error *error) {
-    conv_work *conv = conv_of(work);
+    conv_work *conv = (conv_work *)work;
     xn_status status = xn_inference_place_input(work, &conv->parsed.input, "input", error);
     return status ? status : intern(conv, error);
 }
 
 static bool preparing_is_long(const xn_inference *work) {
-    const xn_conv_request *p = &conv_of_const(work)->parsed;
+    const xn_conv_request *p = &((const conv_work *)work)->parsed;
     bool own = work->asset && (p->scale.present || p->bias.present);
     return p->weights.bytes > XN_INFERENCE_INLINE_BYTES ||
            (own && xn_asset_weights(work->asset)->host_bytes > XN_INFERENCE_INLINE_BYTES) ||
@@ -248,7 +240,7 @@ static void answer_json(xn_inference *work, xn_answer *answer, int64_t encode_st
 
 static void answer(xn_inference *work, int64_t encode_started_ns) {
     xn_answer answer;
-    describe(conv_of_const(work), &answer);
+    describe((const conv_work *)work, &answer);
     if (xn_form_is_text(work->ctx->answer_form))
         answer_json(work, &answer, encode_started_ns);
     else

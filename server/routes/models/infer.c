@@ -17,20 +17,12 @@
 #define CLASSIFIED_BYTES ((size_t)64 << 10)
 
 typedef struct {
-    xn_inference work; /* first */
+    xn_inference work; /* first: pointers to it are cast back */
     xn_served_model model;
     xn_infer_io io;
     bool counted;                 /* as a success */
     xn_shared_loan input, output; /* where they are used in place */
 } infer_work;
-
-static infer_work *infer_of(xn_inference *work) {
-    return (infer_work *)work;
-}
-
-static const infer_work *infer_of_const(const xn_inference *work) {
-    return (const infer_work *)work;
-}
 
 /* ---- decoding ---- */
 
@@ -228,7 +220,7 @@ static xn_status set_deadline(xn_inference *work, const xn_infer_request *parsed
 }
 
 static xn_status understand(xn_inference *work, xn_error *error) {
-    infer_work *infer = infer_of(work);
+    infer_work *infer = (infer_work *)work;
     xn_context *ctx = work->ctx;
     const xn_oip_memory memory = {take, ctx};
     xn_status status =
@@ -263,7 +255,7 @@ static xn_status take_shared(xn_inference *work, const xn_oip_input *input, xn_e
 }
 
 static xn_status prepare(xn_inference *work, xn_error *error) {
-    const infer_work *infer = infer_of(work);
+    const infer_work *infer = (const infer_work *)work;
     const xn_oip_input *input = infer->io.input;
     work->asset = infer->model.network ? infer->model.network->asset : infer->model.weights;
     xn_asset_retain(work->asset);
@@ -278,7 +270,7 @@ static xn_status prepare(xn_inference *work, xn_error *error) {
 }
 
 static bool preparing_is_long(const xn_inference *work) {
-    const infer_work *infer = infer_of_const(work);
+    const infer_work *infer = (const infer_work *)work;
     const xn_oip_input *input = infer->io.input;
     if (input->pictures)
         return true;
@@ -297,7 +289,7 @@ static bool is_classified(const xn_infer_io *io) {
 }
 
 static bool answering_is_long(const xn_inference *work) {
-    const xn_infer_io *io = &infer_of_const(work)->io;
+    const xn_infer_io *io = &((const infer_work *)work)->io;
     if (io->results[0].apart)
         return false;
     if (work->ctx->answer_coding != XN_CODING_IDENTITY)
@@ -357,7 +349,7 @@ static char *code(xn_inference *work, char *text, size_t *length) {
 static void count_success(infer_work *infer, const xn_timing *t) {
     const xn_inference *work = &infer->work;
     infer->counted = true;
-    xn_served_model_count(&infer->model,
+    xn_model_counters_add(infer->model.counters,
                           &(xn_model_sample){.success = true,
                                              .images = work->job.images,
                                              .total_ns = t->total_ns - t->receive_ns,
@@ -435,7 +427,7 @@ static void answer_written(infer_work *infer, int64_t encode_started_ns) {
 }
 
 static void answer(xn_inference *work, int64_t encode_started_ns) {
-    infer_work *infer = infer_of(work);
+    infer_work *infer = (infer_work *)work;
     if (infer->io.results[0].apart)
         answer_in_place(infer, encode_started_ns);
     else
@@ -443,11 +435,11 @@ static void answer(xn_inference *work, int64_t encode_started_ns) {
 }
 
 static void infer_finished(xn_inference *work) {
-    infer_work *infer = infer_of(work);
+    infer_work *infer = (infer_work *)work;
     const xn_model_sample failure = {.total_ns =
                                          xn_now_ns() - xn_request_received_ns(work->ctx->request)};
-    if (!infer->counted && (infer->model.network || infer->model.weights))
-        xn_served_model_count(&infer->model, &failure);
+    if (!infer->counted && infer->model.counters)
+        xn_model_counters_add(infer->model.counters, &failure);
     xn_shared_memory_give_back(&infer->input);
     xn_shared_memory_give_back(&infer->output);
     xn_served_model_release(&infer->model);

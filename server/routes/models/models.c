@@ -192,7 +192,7 @@ static void append_stats(xn_document *text, const char *name, const char *versio
 
 static void append_served_stats(xn_document *text, const xn_served_model *model) {
     xn_model_stats stats;
-    xn_served_model_stats_read(model, &stats);
+    xn_model_counters_read(model->counters, &stats);
     append_stats(text, model->name, model->version, &stats);
 }
 

@@ -9,6 +9,7 @@ static void describe_network(const xn_model *model, xn_served_model *out) {
     out->name = model->name;
     out->version = model->version;
     out->platform = "xnord_network";
+    out->counters = model->counters;
     out->max_batch_size = model->max_batch_size;
     out->layout = model->input_layout;
     out->input = &model->input;
@@ -27,6 +28,7 @@ static void describe_weights(const xn_service *service, const char *name, xn_ser
     out->name = name;
     out->version = weights_version;
     out->platform = "xnord_weights";
+    out->counters = xn_asset_counters(out->weights);
     out->max_batch_size = service->config->max_batch_images;
     out->layout = XN_IMAGE_NCHW;
     out->ends[0] = image_of("input", shape.dims[1]);
@@ -82,18 +84,4 @@ void xn_served_model_release(xn_served_model *model) {
         xn_model_release(model->network);
     xn_asset_release(model->weights);
     memset(model, 0, sizeof *model);
-}
-
-void xn_served_model_count(const xn_served_model *model, const xn_model_sample *sample) {
-    if (model->network)
-        xn_model_count(model->network, sample);
-    else
-        xn_model_counters_add(xn_asset_counters(model->weights), sample);
-}
-
-void xn_served_model_stats_read(const xn_served_model *model, xn_model_stats *out) {
-    if (model->network)
-        xn_model_stats_read(model->network, out);
-    else
-        xn_model_counters_read(xn_asset_counters(model->weights), out);
 }

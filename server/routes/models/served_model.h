@@ -10,6 +10,7 @@ typedef struct xn_served_model {
     const xn_model *network; /* NULL: registered weights, */
     xn_asset *weights;       /* these */
     const char *name, *version, *platform;
+    xn_model_counters *counters;
     int64_t max_batch_size;
     xn_image_layout layout;
     /* Shapes of one image; -1 is any size. */
@@ -22,8 +23,5 @@ typedef struct xn_served_model {
 xn_status xn_served_model_get(const xn_service *service, const char *name, const char *version,
                               xn_served_model *out, xn_error *error);
 void xn_served_model_release(xn_served_model *model); /* idempotent; of zeroes too */
-
-void xn_served_model_count(const xn_served_model *model, const xn_model_sample *sample);
-void xn_served_model_stats_read(const xn_served_model *model, xn_model_stats *out); /* a snapshot */
 
 #endif
