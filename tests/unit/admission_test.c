@@ -1,4 +1,5 @@
-/* The gate: the limits one by one, and random sequences against a plain model of all of them. */
+/* The gate: what a client is told of its share, and random sequences against a plain model of all
+ * limits. */
 #include "admission.h"
 #include "xn_rng.h"
 #include "xn_test.h"
@@ -33,48 +34,6 @@ static const xn_admission_limits limits = {.requests = 6,
                                            .client_requests = 4,
                                            .client_bytes = 1000,
                                            .connection_bytes = 100};
-
-START_TEST(what_is_only_announced_holds_nothing) {
-    fixture f;
-    xn_ticket a, b;
-    xn_error error = {0};
-    make(&f, &limits);
-    ck_assert_int_eq(xn_ticket_enter(f.gate, NULL, NULL, 1000, &a, &error), XN_OK);
-    ck_assert_int_eq(xn_ticket_enter(f.gate, NULL, NULL, 1000, &b, &error), XN_OK);
-    ck_assert_int_eq(xn_metrics_gauge(f.metrics, XN_GAUGE_INFLIGHT_BYTES), 0);
-    ck_assert_int_eq(xn_ticket_grow(&a, 900, &error), XN_OK);
-    ck_assert_int_eq(xn_ticket_grow(&b, 701, &error), XN_ERR_BUSY); /* who comes first */
-    ck_assert_int_eq(xn_ticket_grow(&b, 700, &error), XN_OK);
-    ck_assert_int_eq(xn_ticket_grow(&b, 1, &error), XN_ERR_BUSY);
-    ck_assert_int_eq(xn_ticket_grow(&b, 901, &error), XN_ERR_LIMIT); /* 1601 never fit */
-    xn_ticket_leave(&a);
-    xn_ticket_leave(&b);
-    ck_assert_int_eq(xn_metrics_gauge(f.metrics, XN_GAUGE_INFLIGHT_BYTES), 0);
-    unmake(&f);
-}
-END_TEST
-
-START_TEST(an_eighth_may_be_ahead) {
-    fixture f;
-    xn_ticket a, b;
-    make(&f, &limits);
-    ck_assert_int_eq(xn_ticket_enter(f.gate, NULL, NULL, 0, &a, NULL), XN_OK);
-    ck_assert_int_eq(xn_ticket_enter(f.gate, NULL, NULL, 0, &b, NULL), XN_OK);
-    ck_assert(!xn_ticket_reserve(&a, 201));
-    ck_assert(xn_ticket_reserve(&a, 150));
-    ck_assert(!xn_ticket_reserve(&b, 51));
-    ck_assert(xn_ticket_reserve(&b, 50));
-    xn_ticket_arrived(&a); /* held, and no longer reserved */
-    xn_ticket_arrived(&a);
-    ck_assert_int_eq(xn_metrics_gauge(f.metrics, XN_GAUGE_INFLIGHT_BYTES), 200);
-    xn_ticket_leave(&b);
-    ck_assert_int_eq(xn_ticket_enter(f.gate, NULL, NULL, 0, &b, NULL), XN_OK);
-    ck_assert(xn_ticket_reserve(&b, 200));
-    xn_ticket_leave(&a);
-    xn_ticket_leave(&b);
-    unmake(&f);
-}
-END_TEST
 
 /* An address has its connections' memory and its requests, a key its requests from anywhere. */
 START_TEST(a_client_has_a_share) {
@@ -260,8 +219,6 @@ XN_SUITE(admission) {
     Suite *s = suite_create("admission");
     TCase *t = tcase_create("admission");
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, what_is_only_announced_holds_nothing);
-    tcase_add_test(t, an_eighth_may_be_ahead);
     tcase_add_test(t, a_client_has_a_share);
     tcase_add_loop_test(t, random_sequences_against_a_model, 0, 8);
     suite_add_tcase(s, t);
