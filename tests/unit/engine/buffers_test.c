@@ -4,7 +4,6 @@
 #include "xn_mem.h"
 #include "xn_test.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -322,91 +321,6 @@ START_TEST(any_order_of_calls) {
 }
 END_TEST
 
-/* ---- threads ---- */
-
-/* What one thread got and wrote, another checks and puts. */
-#define THREADS 8
-#define HANDED 16
-static _Atomic(unsigned char *) handed[HANDED];
-
-/* In the first bytes of a buffer that is handed on; the rest is the mark. */
-typedef struct handed_header {
-    size_t bytes;
-    unsigned char mark;
-} handed_header;
-
-static unsigned char *get_written(xn_buffers *buffers, xn_rng *rng) {
-    const size_t bytes =
-        sizeof(handed_header) + xn_rng_below(rng, (size_t)1 << (8 + xn_rng_below(rng, 10)));
-    const unsigned char mark = (unsigned char)xn_rng_below(rng, 256);
-    unsigned char *memory = xn_buffers_get(buffers, bytes);
-    if (!memory)
-        return NULL;
-    memset(memory, mark, bytes);
-    *(handed_header *)(void *)memory = (handed_header){bytes, mark};
-    return memory;
-}
-
-/* Whether it is as it was written; memory may be NULL. */
-static bool put_checked(xn_buffers *buffers, unsigned char *memory) {
-    if (!memory)
-        return true;
-    const handed_header header = *(handed_header *)(void *)memory;
-    bool right = true;
-    for (size_t i = sizeof header; i < header.bytes; i++)
-        right &= memory[i] == header.mark;
-    memset(memory, ~header.mark, header.bytes);
-    xn_buffers_put(buffers, memory, header.bytes);
-    return right;
-}
-
-static void *hand_on(void *argument) {
-    static atomic_int numbers;
-    xn_buffers *buffers = argument;
-    xn_rng rng = {xn_test_seed() + 100 + (uint64_t)atomic_fetch_add(&numbers, 1)};
-    intptr_t wrong = 0;
-    for (int round = 0; round < 1000; round++) {
-        const size_t slot = xn_rng_below(&rng, HANDED);
-        unsigned char *mine = xn_rng_below(&rng, 3) ? get_written(buffers, &rng) : NULL;
-        wrong += !put_checked(buffers, atomic_exchange(&handed[slot], mine));
-        if (!xn_rng_below(&rng, 50))
-            xn_buffers_trim(buffers, xn_now_ns() - (int64_t)xn_rng_below(&rng, XN_NS_PER_MS));
-    }
-    return (void *)wrong;
-}
-
-static void put_handed(xn_buffers *buffers) {
-    for (int slot = 0; slot < HANDED; slot++)
-        ck_assert(put_checked(buffers, atomic_exchange(&handed[slot], NULL)));
-}
-
-/* Under the bound, over the bound, and with allocations that fail. */
-static const struct {
-    size_t keep;
-    long left;
-} thread_cases[] = {{64 * MIB, 1000000}, {256 * KIB, 1000000}, {0, 1000000}, {MIB, 400}};
-#define THREAD_CASES ((int)(sizeof thread_cases / sizeof thread_cases[0]))
-
-START_TEST(buffers_go_from_thread_to_thread) {
-    xn_buffers *buffers = make(thread_cases[_i].keep);
-    pthread_t threads[THREADS];
-    fake.left = thread_cases[_i].left;
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, hand_on, buffers), 0);
-    for (int i = 0; i < THREADS; i++) {
-        void *wrong = NULL;
-        pthread_join(threads[i], &wrong);
-        ck_assert_msg(!wrong, "seed %llu: a buffer had two owners",
-                      (unsigned long long)xn_test_seed());
-    }
-    put_handed(buffers);
-    ck_assert_uint_le(fake.live_bytes, thread_cases[_i].keep);
-    ck_assert_uint_eq(fake.allocated - fake.freed, fake.live);
-    xn_buffers_free(buffers);
-    ck_assert_uint_eq(fake.live, 0);
-}
-END_TEST
-
 XN_SUITE(buffers) {
     Suite *s = suite_create("buffers");
     TCase *t = tcase_create("buffers");
@@ -416,7 +330,6 @@ XN_SUITE(buffers) {
     tcase_add_test(t, who_must_not_wait_does_not_pin_much);
     tcase_add_test(t, plain_memory_and_its_failures);
     tcase_add_loop_test(t, any_order_of_calls, 0, 4);
-    tcase_add_loop_test(t, buffers_go_from_thread_to_thread, 0, THREAD_CASES);
     suite_add_tcase(s, t);
     return s;
 }

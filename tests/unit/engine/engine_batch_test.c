@@ -1,27 +1,8 @@
-/* The engine over the fake backend: batching, waiting, cancelling, expiring, admission, ending.
- * Threads meet on semaphores; a gated run holds its worker until the test lets it go. */
+/* The engine over the fake backend: what joins a batch and waits for it, whom a failure concerns,
+ * and what Retry-After counts. A gated run holds its worker until the test lets it go. */
 #include "engine_bench.h"
 
 #include <math.h>
-#include <string.h>
-
-START_TEST(one_job) {
-    bench_start(1);
-    fake_job job;
-    bench_job(&job, 3, 5);
-    int64_t before = xn_now_ns();
-    fake_job_submit(&job);
-    fake_job_expect(&job, XN_OK);
-    ck_assert_int_eq(job.job.device, 0);
-    ck_assert_str_eq(xn_engine_device_id(bench.engine, job.job.device), "cuda:0");
-    ck_assert_int_eq(job.job.batch_requests, 1);
-    ck_assert_int_eq(job.job.batch_images, 3);
-    ck_assert_int_eq(job.job.times.compute_ns, 2000);
-    ck_assert(before <= job.job.submitted_ns && job.job.submitted_ns <= job.job.started_ns &&
-              job.job.started_ns <= job.job.finished_ns && job.job.finished_ns <= xn_now_ns());
-    ck_assert_int_eq(bench_gauge(XN_GAUGE_QUEUE_DEPTH), 0);
-}
-END_TEST
 
 /* The precision is part of the problem, and comes back as the backend took it. */
 START_TEST(equal_groups_join) {
@@ -71,52 +52,6 @@ START_TEST(delay_waits_for_company) {
 }
 END_TEST
 
-START_TEST(delay_ends) {
-    fake_job jobs[2];
-    bench.config.batch_delay_us = 2000;
-    bench_start(3);
-    for (int round = 0; round < 5; round++) {
-        for (int i = 0; i < 2; i++) {
-            bench_job(&jobs[i], 1, 1);
-            jobs[i].job.problem.conv.stride_h = i + 1; /* a group each */
-            fake_job_submit(&jobs[i]);
-        }
-        for (int i = 0; i < 2; i++) {
-            fake_job_expect(&jobs[i], XN_OK);
-            ck_assert_int_ge(jobs[i].job.started_ns - jobs[i].job.submitted_ns,
-                             2000 * XN_NS_PER_US);
-        }
-    }
-}
-END_TEST
-
-START_TEST(threads_are_dealt_out) {
-    bench.config.max_batch_images = 1;
-    const int ordinal = 0;
-    const xn_pool_spec pool = {&fake_cpu, &ordinal, 1, 4, 4, 0};
-    bench_start_pools(&pool, 1);
-    fake[FAKE_CPU].gated = true;
-    fake_job jobs[40];
-    for (int i = 0; i < 40; i++) {
-        bench_job(&jobs[i], 1, (float)i);
-        if (i % 2 == 0) /* work for more threads than there are, to the engine's eyes */
-            jobs[i].job.problem.conv.group_channels = 1 << 24;
-        fake_job_submit(&jobs[i]);
-        if (i == 0) {
-            fake_wait(&fake[FAKE_CPU].entered);
-            ck_assert_int_eq(fake[FAKE_CPU].threads_now, 4); /* all that is free */
-        }
-    }
-    /* Nothing starts while no thread is free. */
-    ck_assert_int_eq(bench_gauge(XN_GAUGE_QUEUE_DEPTH), 39);
-    fake[FAKE_CPU].gated = false;
-    sem_post(&fake[FAKE_CPU].gate);
-    for (int i = 0; i < 40; i++)
-        fake_job_expect(&jobs[i], XN_OK);
-    ck_assert_int_eq(fake[FAKE_CPU].threads_most, 4);
-}
-END_TEST
-
 START_TEST(run_failure_fails_its_batch_only) {
     bench_start(1);
     fake[FAKE_GPU].run_failure = XN_ERR_INTERNAL;
@@ -124,39 +59,6 @@ START_TEST(run_failure_fails_its_batch_only) {
     bench_run(&job, 1, 1, XN_ERR_INTERNAL);
     fake[FAKE_GPU].run_failure = XN_OK;
     bench_run(&job, 1, 1, XN_OK);
-}
-END_TEST
-
-/* ---- admission and ending ---- */
-
-/* The settings are the admission's limits, which admission_test.c tests. */
-START_TEST(admission_by_settings) {
-    xn_ticket a, b, c;
-    xn_error error = {0};
-    bench.config.queue_depth = 2;
-    bench.config.queue_bytes = 1000;
-    bench.config.max_requests_per_client = 2;
-    bench.config.max_bytes_per_client = 1000;
-    bench_start(1);
-    ck_assert_int_eq(fake_admit(bench.engine, 1001, &a, &error), XN_ERR_LIMIT);
-    ck_assert_str_eq(error.limit, "queue-bytes");
-    ck_assert_int_eq(fake_admit(bench.engine, 500, &a, &error), XN_OK);
-    ck_assert_int_eq(fake_admit(bench.engine, 500, &b, &error), XN_OK);
-    ck_assert_int_eq(fake_admit(bench.engine, 0, &c, &error), XN_ERR_BUSY);
-    ck_assert_str_eq(error.field, "");
-    ck_assert_ptr_nonnull(strstr(error.message, "--queue-depth is 2"));
-    ck_assert_int_eq(xn_engine_retry_after(bench.engine), 1); /* nothing was computed yet */
-    xn_ticket_leave(&a);
-    xn_ticket_leave(&a); /* once is enough */
-    ck_assert_int_eq(fake_admit(bench.engine, 501, &a, &error), XN_ERR_BUSY);
-    ck_assert_ptr_nonnull(strstr(error.message, "1000"));
-    xn_engine_drain(bench.engine);
-    xn_engine_drain(bench.engine);
-    ck_assert_int_eq(fake_admit(bench.engine, 0, &c, &error), XN_ERR_DRAINING);
-    ck_assert(!xn_engine_wait_idle(bench.engine, xn_now_ns() + XN_NS_PER_MS));
-    ck_assert_int_eq(xn_ticket_grow(&b, 100, &error), XN_OK); /* still admitted */
-    xn_ticket_leave(&b);
-    ck_assert(xn_engine_wait_idle(bench.engine, INT64_MAX));
 }
 END_TEST
 
@@ -187,42 +89,15 @@ START_TEST(retry_after_counts_jobs) {
 }
 END_TEST
 
-START_TEST(pools_by_name) {
-    bench_start_pair(1);
-    xn_error error = {0};
-    int pool = -1;
-    ck_assert_int_eq(xn_engine_pool(bench.engine, "auto", &pool, &error), XN_OK);
-    ck_assert_int_eq(pool, 0);
-    ck_assert_int_eq(xn_engine_pool(bench.engine, "cpu", &pool, &error), XN_OK);
-    ck_assert_int_eq(pool, 1);
-    ck_assert_int_eq(xn_engine_pool(bench.engine, "cuda", &pool, &error), XN_OK);
-    ck_assert_int_eq(pool, 0);
-    ck_assert_int_eq(xn_engine_pool(bench.engine, "ref", &pool, &error), XN_ERR_UNSUPPORTED);
-    ck_assert_str_eq(error.field, "backend");
-    ck_assert_ptr_nonnull(strstr(error.message, "auto, cuda, cpu"));
-    ck_assert_str_eq(xn_engine_primary(bench.engine), "cuda");
-    ck_assert_str_eq(xn_engine_fallback_reason(bench.engine), "");
-    ck_assert_int_eq(xn_engine_device_count(bench.engine), 2);
-    xn_device_info info;
-    xn_engine_device_info(bench.engine, 1, &info);
-    ck_assert_str_eq(info.id, "cpu");
-}
-END_TEST
-
 XN_SUITE(engine_batch) {
     Suite *s = suite_create("engine_batch");
     TCase *t = tcase_create("engine");
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, bench_begin, bench_end);
-    tcase_add_test(t, one_job);
     tcase_add_test(t, equal_groups_join);
     tcase_add_test(t, delay_waits_for_company);
-    tcase_add_test(t, delay_ends);
-    tcase_add_test(t, threads_are_dealt_out);
     tcase_add_test(t, run_failure_fails_its_batch_only);
-    tcase_add_test(t, admission_by_settings);
     tcase_add_test(t, retry_after_counts_jobs);
-    tcase_add_test(t, pools_by_name);
     suite_add_tcase(s, t);
     return s;
 }

@@ -77,6 +77,10 @@ xn_engine *fake_engine_pair(const xn_config *config, int gpus);
 /* Weights of one value, 1x1x1x1: a reference to an asset. */
 xn_asset *fake_weights(xn_store *store, float value);
 
+/* Runs images of an asset's problem to their end, which must be XN_OK. */
+void fake_run(xn_engine *engine, xn_asset *asset, const xn_problem *problem, const void *input,
+              int64_t images, void *output);
+
 /* Admits a request without a client that holds `bytes` at once. */
 xn_status fake_admit(xn_engine *engine, size_t bytes, xn_ticket *out, xn_error *error);
 

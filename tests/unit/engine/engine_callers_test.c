@@ -1,19 +1,20 @@
 /* Jobs that the calling thread runs on GPUs (xn_engine_try_run), over the fake backend: two devices
- * without a thread budget. Which device a job goes to and when it may, against a model; and many
- * threads while devices run short of memory and are lost. */
+ * without a thread budget: which device a job goes to and when it may, against a model. */
 #include "engine_bench.h"
 #include "work.h"
 
 #include <string.h>
 
 enum { GPUS = 2, CALLERS = 3, WORKERS = 1 };
-enum { LARGE = 1 << 28 }; /* channels: more work than any inline job, to the engine's eyes */
+
+static void put_on(int device) {
+    const xn_prepared *const *prepared;
+    ck_assert_int_eq(xn_asset_prepared(bench.asset, device, &prepared, NULL), XN_OK);
+}
 
 static void put_everywhere(void) {
-    for (int i = 0; i < GPUS; i++) {
-        const xn_prepared *const *prepared;
-        ck_assert_int_eq(xn_asset_prepared(bench.asset, i, &prepared, NULL), XN_OK);
-    }
+    for (int i = 0; i < GPUS; i++)
+        put_on(i);
 }
 
 static void begin(void) {
@@ -32,6 +33,7 @@ static void start(void) {
 static void end(void) {
     if (bench.engine)
         xn_engine_stop(bench.engine);
+    ck_assert(!bench.engine || !bench.engine->callers.by_pool[0].callers);
     for (int i = 0; bench.engine && i < GPUS; i++) {
         int streams = 0;
         for (const xn_caller_stream *at = bench.engine->callers.by_device[i].free; at;
@@ -100,52 +102,14 @@ static int end_some(caller *callers, sem_t *ended, bool may_fail) {
 
 /* ---- one rule at a time ---- */
 
-START_TEST(devices_take_turns) {
-    fake_job job;
-    int runs[GPUS] = {0};
-    start();
-    put_everywhere();
-    for (int i = 0; i < 40; i++) {
-        bench_run_inline(&job, XN_OK);
-        runs[job.job.device]++;
-    }
-    ck_assert_int_eq(runs[0], 20);
-    ck_assert_int_eq(runs[1], 20);
-}
-END_TEST
-
-/* The first job of an asset goes to a worker. What one device has then, another takes as well as
- * soon as it is less busy. */
-START_TEST(weights_follow_the_jobs) {
-    caller first;
-    fake_job job;
-    sem_t ended;
-    sem_init(&ended, 0, 0);
-    start();
-    ck_assert(!bench_try(&job));
-    ck_assert_int_eq(fake[FAKE_GPU].prepares, 0);
-    fake_job_submit(&job);
-    fake_job_expect(&job, XN_OK);
-    const int has = job.job.device;
-    await_idle();
-    ck_assert_int_eq(caller_start(&first, &ended), has);
-    ck_assert_int_eq(fake[FAKE_GPU].prepares, 1);
-    bench_run_inline(&job, XN_OK);
-    ck_assert_int_eq(job.job.device, 1 - has);
-    ck_assert_int_eq(fake[FAKE_GPU].prepares, 2);
-    end_some(&first, &ended, false);
-}
-END_TEST
-
 /* A copy that does not succeed is no failure of the job. */
 START_TEST(weights_that_do_not_follow) {
     caller first;
     fake_job job;
     sem_t ended;
-    const xn_prepared *const *prepared;
     sem_init(&ended, 0, 0);
     start();
-    ck_assert_int_eq(xn_asset_prepared(bench.asset, 0, &prepared, NULL), XN_OK);
+    put_on(0);
     ck_assert_int_eq(caller_start(&first, &ended), 0);
     fake[FAKE_GPU].prepare_failure = XN_ERR_INTERNAL;
     ck_assert(!bench_try(&job));
@@ -223,61 +187,6 @@ START_TEST(hangs_with_a_caller) {
     bench.engine->callers.by_pool[0].turn = 0;
     ck_assert(bench_try(&other));
     ck_assert_int_eq(other.job.device, 0);
-}
-END_TEST
-
-/* One that is late and not hung: the waiter finds its end, and the job is as any other. */
-START_TEST(is_late_with_a_caller) {
-    fake_job late;
-    start();
-    put_everywhere();
-    for (int fails = 0; fails < 2; fails++) {
-        bench.engine->callers.by_pool[0].turn = 0;
-        fake[FAKE_GPU].hung[0] = true;
-        ck_assert(!bench_try(&late));
-        fake_job_submit(&late);
-        fake[FAKE_GPU].lost[0] = fails;
-        fake[FAKE_GPU].hung[0] = false;
-        fake_job_expect(&late, fails ? XN_ERR_DEVICE_LOST : XN_OK);
-        ck_assert(late.job.device == 0 && !late.job.in_use && late.job.batch_requests == 1);
-        await_returned();
-    }
-}
-END_TEST
-
-/* In a worker's batch each job is answered at its own deadline, or when the run is over. */
-START_TEST(hangs_with_a_worker) {
-    fake_job first, jobs[3], other;
-    start();
-    put_everywhere();
-    bench_job(&other, 1, 1);
-    bench_job(&first, 1, 1);
-    fake[FAKE_GPU].gated = true;
-    fake_job_submit(&other); /* both workers are busy, so that the rest makes a batch */
-    fake_wait(&fake[FAKE_GPU].entered);
-    fake_job_submit(&first);
-    fake_wait(&fake[FAKE_GPU].entered);
-    fake[FAKE_GPU].gated = false;
-    fake[FAKE_GPU].hung[0] = fake[FAKE_GPU].hung[1] = true;
-    for (int i = 0; i < 3; i++) {
-        bench_job(&jobs[i], 1, 3);
-        jobs[i].job.deadline_ns = i == 1 ? INT64_MAX : xn_now_ns() + (200 + 200 * i) * XN_NS_PER_MS;
-        fake_job_submit(&jobs[i]);
-    }
-    sem_post(&fake[FAKE_GPU].gate);
-    sem_post(&fake[FAKE_GPU].gate);
-    for (int i = 0; i < 3; i += 2) {
-        fake_wait(&jobs[i].done);
-        ck_assert(jobs[i].job.status == XN_ERR_DEADLINE && jobs[i].job.in_use);
-        ck_assert_int_ge(jobs[i].job.finished_ns, jobs[i].job.deadline_ns);
-    }
-    fake[FAKE_GPU].hung[0] = fake[FAKE_GPU].hung[1] = false;
-    fake_job_expect(&jobs[1], XN_OK);
-    ck_assert_int_eq(jobs[1].job.batch_requests, 3);
-    fake_wait(&jobs[0].released);
-    fake_wait(&jobs[2].released);
-    fake_job_expect(&first, XN_OK);
-    fake_job_expect(&other, XN_OK);
 }
 END_TEST
 
@@ -408,14 +317,18 @@ static void step(model *m, caller *callers, sem_t *ended, xn_rng *rng) {
     }
 }
 
+/* In half of the rounds one device has the weights at first. Another takes them as well as soon as
+ * it is less busy; where none has them, the job is a worker's. */
 START_TEST(jobs_go_where_the_model_says) {
     xn_rng rng = {xn_test_seed() + (uint64_t)_i};
     caller callers[CALLERS] = {0};
     sem_t ended;
-    model m = {.up = {true, true}, .has = {true, true}};
+    model m = {.up = {true, true}, .has = {true, _i % 2}};
     sem_init(&ended, 0, 0);
     start();
-    put_everywhere();
+    for (int i = 0; i < GPUS; i++)
+        if (m.has[i])
+            put_on(i);
     for (int i = 0; i < 150; i++)
         step(&m, callers, &ended, &rng);
     xn_engine_drain(bench.engine); /* what was admitted goes on */
@@ -430,112 +343,17 @@ START_TEST(jobs_go_where_the_model_says) {
 }
 END_TEST
 
-/* ---- many threads ---- */
-
-enum { THREADS = 6, JOBS = 300 };
-
-typedef struct crowd {
-    uint64_t seed;
-    bool loses;
-    atomic_int inlined, done[GPUS + 1], at; /* jobs so far */
-} crowd;
-
-typedef struct hammer {
-    crowd *all;
-    int index;
-    pthread_t thread;
-} hammer;
-
-/* Devices run short of memory, recover, and one is lost half-way. */
-static void disturb(crowd *all, xn_rng *rng) {
-    const int at = atomic_fetch_add(&all->at, 1);
-    const int device = (int)xn_rng_below(rng, GPUS);
-    if (all->loses && at == THREADS * JOBS / 2)
-        lose(1);
-    if (xn_rng_below(rng, 20) == 0)
-        fake[FAKE_GPU].memory[device] = xn_rng_below(rng, 2) ? 40 : 0; /* images of all plans */
-}
-
-static void run_one(crowd *all, xn_rng *rng, fake_job *job) {
-    const bool cancelled = xn_rng_below(rng, 10) == 0;
-    const bool large = xn_rng_below(rng, 4) == 0;
-    bench_job(job, 1 + (int64_t)xn_rng_below(rng, 4), (float)xn_rng_below(rng, 1000));
-    if (large)
-        job->job.problem.conv.group_channels = LARGE;
-    if (xn_rng_below(rng, 10) == 0)
-        job->job.deadline_ns = xn_now_ns() + (int64_t)xn_rng_below(rng, 100) * XN_NS_PER_US;
-    const bool timed = job->job.deadline_ns != INT64_MAX;
-    ck_assert_int_eq(fake_admit(bench.engine, 64, &job->ticket, NULL), XN_OK);
-    const bool here = xn_engine_try_run(bench.engine, &job->job);
-    ck_assert(!here || !large);
-    if (here) {
-        atomic_fetch_add(&all->inlined, 1);
-        job->job.done(&job->job);
-    } else {
-        fake_job_submit(job);
-        if (cancelled)
-            xn_engine_cancel(bench.engine, &job->job, XN_ERR_CANCELLED);
-    }
-    fake_wait(&job->done);
-    const xn_status status = job->job.status;
-    sem_post(&job->done);
-    ck_assert_msg(status == XN_OK || (cancelled && status == XN_ERR_CANCELLED) ||
-                      (timed && status == XN_ERR_DEADLINE) ||
-                      (all->loses && status == XN_ERR_DEVICE_LOST),
-                  "seed %llu: %s", (unsigned long long)all->seed, job->job.error.message);
-    fake_job_expect(job, status);
-    atomic_fetch_add(&all->done[status == XN_OK ? job->job.device : GPUS], 1);
-    xn_ticket_leave(&job->ticket);
-}
-
-static void *hammer_main(void *context) {
-    hammer *self = context;
-    xn_rng rng = {self->all->seed + (uint64_t)self->index};
-    fake_job job;
-    for (int i = 0; i < JOBS; i++) {
-        disturb(self->all, &rng);
-        run_one(self->all, &rng, &job);
-    }
-    return NULL;
-}
-
-START_TEST(a_crowd) {
-    crowd all = {.seed = xn_test_seed(), .loses = _i};
-    hammer hammers[THREADS];
-    bench.config.max_batch_images = 16;
-    bench.config.canary_interval_ms = 1;
-    start();
-    for (int i = 0; i < THREADS; i++) {
-        hammers[i] = (hammer){.all = &all, .index = i};
-        ck_assert_int_eq(pthread_create(&hammers[i].thread, NULL, hammer_main, &hammers[i]), 0);
-    }
-    for (int i = 0; i < THREADS; i++)
-        pthread_join(hammers[i].thread, NULL);
-    ck_assert_int_eq(all.done[0] + all.done[1] + all.done[GPUS], THREADS * JOBS);
-    ck_assert_int_gt(all.inlined, 0);
-    ck_assert_int_gt(all.done[0], 0);
-    ck_assert_int_gt(all.done[1], 0);
-    ck_assert_int_eq(bench_gauge(XN_GAUGE_QUEUE_DEPTH), 0);
-    ck_assert_int_eq(bench_gauge(XN_GAUGE_INFLIGHT), 0);
-}
-END_TEST
-
 XN_SUITE(engine_callers) {
     Suite *s = suite_create("engine_callers");
     TCase *t = tcase_create("callers");
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, begin, end);
-    tcase_add_test(t, devices_take_turns);
-    tcase_add_test(t, weights_follow_the_jobs);
     tcase_add_test(t, weights_that_do_not_follow);
     tcase_add_test(t, beside_a_job_that_is_about_to_start);
     tcase_add_test(t, hangs_with_a_caller);
-    tcase_add_test(t, is_late_with_a_caller);
-    tcase_add_test(t, hangs_with_a_worker);
     tcase_add_test(t, half_of_the_threads_wait);
     tcase_add_test(t, what_a_gpu_does_soon);
     tcase_add_loop_test(t, jobs_go_where_the_model_says, 0, 20);
-    tcase_add_loop_test(t, a_crowd, 0, 2);
     suite_add_tcase(s, t);
     return s;
 }

@@ -118,20 +118,6 @@ static xn_status create(const char *backend, xn_engine **engine, xn_error *error
     return xn_engine_create(&config, engine, error);
 }
 
-START_TEST(backend_ref) {
-    xn_engine *engine = NULL;
-    xn_error error = {0};
-    xn_status status = create("ref", &engine, &error);
-    ck_assert_msg(status == XN_OK, "%s", error.message);
-    ck_assert_str_eq(xn_engine_primary(engine), "ref");
-    ck_assert_int_eq(xn_engine_device_count(engine), 1);
-    ck_assert_str_eq(xn_engine_fallback_reason(engine), "");
-    xn_engine_free(engine);
-    ck_assert_int_eq(create("nope", &engine, &error), XN_ERR_NO_DEVICE);
-    ck_assert_ptr_nonnull(strstr(error.message, "nope"));
-}
-END_TEST
-
 /* The rest depends on the machine: a build without cuda, or a host without a GPU. */
 START_TEST(backend_cuda_or_auto) {
     const xn_backend *cuda = xn_backend_find("cuda");
@@ -192,7 +178,6 @@ XN_SUITE(engine_create) {
     tcase_add_test(t, threads_by_work);
     tcase_add_test(t, plan_classes);
     tcase_add_test(t, rate);
-    tcase_add_test(t, backend_ref);
     tcase_add_test(t, backend_cuda_or_auto);
     tcase_add_test(t, creation_allocations_fail);
     suite_add_tcase(s, t);

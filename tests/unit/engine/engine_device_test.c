@@ -6,12 +6,6 @@
 #include <sched.h>
 #include <string.h>
 
-/* ---- lost ---- */
-
-static void on_fatal(void *context) {
-    sem_post(context);
-}
-
 /* ---- the cache of answers ---- */
 
 static void run(fake_job *job) {
@@ -101,86 +95,6 @@ START_TEST(answers_give_memory_back) {
 }
 END_TEST
 
-START_TEST(loss_policy_exit) {
-    bench.config.on_device_loss = XN_LOSS_EXIT;
-    bench_start_pair(1);
-    sem_t fatal;
-    sem_init(&fatal, 0, 0);
-    xn_engine_on_fatal(bench.engine, on_fatal, &fatal);
-    fake_job running, queued, any;
-    bench_hold(FAKE_GPU, &running, 1, 100);
-    bench_job(&queued, 1, 1);
-    bench_job(&any, 1, 2);
-    any.job.any_pool = true;
-    any.job.problem.conv.precision = XN_PRECISION_TF32;
-    fake_job_submit(&queued);
-    fake_job_submit(&any);
-    fake[FAKE_GPU].lost[0] = true;
-    bench_let_go(FAKE_GPU, &running, XN_ERR_DEVICE_LOST);
-    fake_job_expect(&queued, XN_ERR_DEVICE_LOST);
-    fake_job_expect(&any, XN_ERR_DEVICE_LOST); /* the process is to end: nothing moves */
-    fake_wait(&fatal);
-    const xn_engine_health health = bench_health();
-    ck_assert(!health.ready && health.device_lost);
-    ck_assert_ptr_nonnull(strstr(health.reason, "cuda:0"));
-    ck_assert_int_eq(fake_admit(bench.engine, 1, &(xn_ticket){0}, NULL), XN_ERR_DEVICE_LOST);
-    bench_job(&queued, 1, 1);
-    ck_assert_int_eq(xn_engine_submit(bench.engine, &queued.job, NULL), XN_ERR_DEVICE_LOST);
-    xn_engine_drain(bench.engine);
-    ck_assert_int_eq(fake_admit(bench.engine, 1, &(xn_ticket){0}, NULL), XN_ERR_DEVICE_LOST);
-    ck_assert_int_ne(sem_trywait(&fatal), 0); /* called once */
-    ck_assert_int_eq(fake_record_count(FAKE_GPU), 1);
-}
-END_TEST
-
-START_TEST(loss_policy_cpu) {
-    bench.config.on_device_loss = XN_LOSS_CPU;
-    bench_start_pair(1);
-    xn_buffers *buffers = xn_engine_buffers(bench.engine);
-    void *pinned = xn_buffers_get(buffers, 5000);
-    ck_assert_ptr_nonnull(pinned);
-    ck_assert_uint_eq((uintptr_t)pinned % 64, 0);
-    fake_job running, queued, any, after, stale;
-    bench_hold(FAKE_GPU, &running, 1, 100);
-    bench_job(&queued, 1, 1);
-    bench_job(&any, 1, 2);
-    any.job.any_pool = true;
-    fake_job_submit(&queued);
-    fake_job_submit(&any);
-    fake[FAKE_GPU].lost[0] = true;
-    bench_let_go(FAKE_GPU, &running, XN_ERR_DEVICE_LOST);
-    fake_job_expect(&queued, XN_ERR_DEVICE_LOST); /* it asked for cuda */
-    fake_job_expect(&any, XN_OK);
-    ck_assert_str_eq(xn_engine_device_id(bench.engine, any.job.device), "cpu");
-    ck_assert_int_eq(any.job.precision, XN_PRECISION_FP32); /* what ran it, not what was asked */
-    const xn_engine_health health = bench_health();
-    ck_assert(health.ready && !health.device_lost);
-    ck_assert_str_eq(health.backend, "cpu");
-    ck_assert_str_eq(xn_engine_primary(bench.engine), "cpu");
-    xn_ticket ticket;
-    ck_assert_int_eq(fake_admit(bench.engine, 1, &ticket, NULL), XN_OK);
-    xn_ticket_leave(&ticket);
-
-    bench_job(&after, 1, 3);
-    after.job.any_pool = true;
-    ck_assert_int_eq(xn_engine_pool(bench.engine, "auto", &after.job.pool, NULL), XN_OK);
-    fake_job_submit(&after);
-    fake_job_expect(&after, XN_OK);
-    bench_job(&stale, 1, 4); /* chose its pool before the loss */
-    stale.job.any_pool = true;
-    fake_job_submit(&stale);
-    fake_job_expect(&stale, XN_OK);
-
-    /* Host memory no longer comes from the lost device, and old blocks still go back to it. */
-    void *plain = xn_buffers_get(buffers, 100000);
-    ck_assert_ptr_nonnull(plain);
-    ck_assert_uint_eq((uintptr_t)plain % 64, 0);
-    memset(plain, 1, 100000);
-    xn_buffers_put(buffers, plain, 100000);
-    xn_buffers_put(buffers, pinned, 5000);
-}
-END_TEST
-
 /* A job that moved belongs to the other pool, however it ends. */
 START_TEST(moved_and_then_ended) {
     const bool expires = _i;
@@ -238,22 +152,6 @@ START_TEST(other_devices_go_on) {
 }
 END_TEST
 
-START_TEST(lost_while_registering) {
-    bench.config.on_device_loss = XN_LOSS_CPU;
-    bench_start_pair(1);
-    float value = 5.0f;
-    xn_tensor tensor = {XN_FP32, {4, {1, 1, 1, 1}}, 1, sizeof value, &value};
-    bool created = false;
-    fake[FAKE_GPU].lost[0] = true;
-    xn_store *store = xn_engine_store(bench.engine);
-    ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, NULL, &created, NULL, NULL),
-                     XN_ERR_DEVICE_LOST);
-    ck_assert_str_eq(xn_engine_primary(bench.engine), "cpu");
-    ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, NULL, &created, NULL, NULL), XN_OK);
-    ck_assert(created);
-}
-END_TEST
-
 /* ---- canaries ---- */
 
 START_TEST(canary_at_start) {
@@ -293,21 +191,6 @@ START_TEST(canary_makes_unready_and_ready) {
     fake[FAKE_GPU].canary_failure = XN_OK;
     two_canaries();
     ck_assert(bench_health().ready);
-}
-END_TEST
-
-/* One that never comes back: as if it had begun a minute ago. */
-START_TEST(canary_that_hangs) {
-    bench_start(1);
-    for (int hangs = 0; hangs < 3; hangs++) {
-        xn_lock_take(&bench.engine->lock);
-        bench.engine->pools.devices[0].canary_since_ns =
-            hangs == 1 ? xn_now_ns() - 60 * XN_NS_PER_S : 0;
-        xn_lock_drop(&bench.engine->lock);
-        const xn_engine_health health = bench_health();
-        ck_assert_int_eq(health.ready, hangs != 1);
-        ck_assert(hangs != 1 || strstr(health.reason, "cuda:0 has not answered its canary"));
-    }
 }
 END_TEST
 
@@ -361,36 +244,31 @@ END_TEST
 
 /* ---- device memory ---- */
 
-START_TEST(batch_is_halved) {
-    bench_start(1);
-    fake_job running, jobs[7];
-    bench_hold(FAKE_GPU, &running, 1, 100);
-    for (int i = 0; i < 7; i++)
-        bench_submit(&jobs[i], 1, (float)i);
-    fake[FAKE_GPU].memory[0] = 2;
-    bench_let_go(FAKE_GPU, &running, XN_OK);
-    for (int i = 0; i < 7; i++) {
-        fake_job_expect(&jobs[i], XN_OK);
-        ck_assert_int_eq(jobs[i].job.batch_images, i < 6 ? 2 : 1); /* 7, 4, 2 */
-    }
-}
-END_TEST
+enum { HALVED = 7 };
+static const struct {
+    int64_t memory, run_memory; /* in images, of all programs and of a run; 0: any */
+    int64_t images[HALVED];     /* of jobs that share a batch */
+    int64_t batch[HALVED];      /* what each of them runs in; 0: it does not fit even alone */
+} halved[] = {
+    {2, 0, {1, 1, 1, 1, 1, 1, 1}, {2, 2, 2, 2, 2, 2, 1}}, /* 7, 4, 2 */
+    {0, 3, {1, 1, 5, 1}, {2, 2, 0, 1}},
+};
 
-START_TEST(run_out_of_memory_is_halved) {
+START_TEST(a_batch_is_halved) {
     bench_start(1);
-    fake_job running, jobs[4];
+    fake_job running, jobs[HALVED];
     bench_hold(FAKE_GPU, &running, 1, 100);
-    const int64_t images[4] = {1, 1, 5, 1};
-    for (int i = 0; i < 4; i++)
-        bench_submit(&jobs[i], images[i], (float)(10 * i));
-    fake[FAKE_GPU].run_memory = 3;
+    for (int i = 0; i < HALVED && halved[_i].images[i]; i++)
+        bench_submit(&jobs[i], halved[_i].images[i], (float)(10 * i));
+    fake[FAKE_GPU].memory[0] = halved[_i].memory;
+    fake[FAKE_GPU].run_memory = halved[_i].run_memory;
     bench_let_go(FAKE_GPU, &running, XN_OK);
-    fake_job_expect(&jobs[0], XN_OK);
-    fake_job_expect(&jobs[1], XN_OK);
-    fake_job_expect(&jobs[2], XN_ERR_DEVICE_MEMORY); /* does not fit even alone */
-    fake_job_expect(&jobs[3], XN_OK);
-    ck_assert_ptr_nonnull(strstr(jobs[2].job.error.message, "5 images"));
-    ck_assert_int_eq(jobs[0].job.batch_images, 2);
+    for (int i = 0; i < HALVED && halved[_i].images[i]; i++) {
+        const bool fits = halved[_i].batch[i];
+        fake_job_expect(&jobs[i], fits ? XN_OK : XN_ERR_DEVICE_MEMORY);
+        ck_assert(!fits || jobs[i].job.batch_images == halved[_i].batch[i]);
+        ck_assert(fits || strstr(jobs[i].job.error.message, "5 images"));
+    }
     ck_assert(bench_health().ready); /* not sticky */
 }
 END_TEST
@@ -483,17 +361,12 @@ XN_SUITE(engine_device) {
     tcase_add_test(t, lost_devices_leave_no_answers);
     tcase_add_test(t, what_never_ran_is_not_kept);
     tcase_add_test(t, answers_give_memory_back);
-    tcase_add_test(t, loss_policy_exit);
-    tcase_add_test(t, loss_policy_cpu);
     tcase_add_loop_test(t, moved_and_then_ended, 0, 2);
     tcase_add_test(t, other_devices_go_on);
-    tcase_add_test(t, lost_while_registering);
     tcase_add_test(t, canary_at_start);
     tcase_add_test(t, canary_makes_unready_and_ready);
-    tcase_add_test(t, canary_that_hangs);
     tcase_add_test(t, released_after_done);
-    tcase_add_test(t, batch_is_halved);
-    tcase_add_test(t, run_out_of_memory_is_halved);
+    tcase_add_loop_test(t, a_batch_is_halved, 0, sizeof halved / sizeof *halved);
     tcase_add_test(t, rounding_up_is_given_up_first);
     tcase_add_test(t, plans_make_room);
     tcase_add_test(t, two_starve);

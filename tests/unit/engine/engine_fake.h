@@ -45,7 +45,7 @@ typedef struct fake_control {
     atomic_llong memory[FAKE_DEVICES]; /* images that all plans of a device may hold; 0 = any */
     atomic_llong run_memory;           /* images a run may have; 0 = any */
     atomic_int live_devices, live_streams, live_plans, live_prepared, live_host;
-    atomic_int plan_creates, prepares, canaries;
+    atomic_int plan_creates, prepares;
     atomic_int threads_now, threads_most; /* of set_threads, over runs in flight */
     sem_t canary_done;                    /* posted by each canary */
     sem_t prepare_entered, prepare_gate;

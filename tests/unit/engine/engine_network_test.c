@@ -1,12 +1,12 @@
-/* Networks as jobs of the engine, on the backend ref: several networks and plain convolutions at
- * once, from several threads; each answer is what the network gives alone. */
+/* Networks as jobs of the engine, on the backend ref: one after the other in the same memory, given
+ * up in the middle, and what they are estimated to cost. */
 #include "engine_bench.h"
 #include "nw_random.h"
 #include "work.h"
 
 #include <string.h>
 
-enum { NETWORKS = 3, IMAGES = 5, THREADS = 4, ROUNDS = 40 };
+enum { IMAGES = 5 };
 
 typedef struct served {
     xn_asset *asset;
@@ -18,13 +18,6 @@ typedef struct net_job {
     xn_job job;
     sem_t done, released;
 } net_job;
-
-typedef struct shared {
-    xn_engine *engine;
-    served nets[NETWORKS];
-    xn_asset *weights;
-    uint64_t seed;
-} shared;
 
 static xn_engine *ref_engine(void) {
     xn_config config = fake_config();
@@ -70,61 +63,14 @@ static void job_released(xn_job *job) {
 }
 
 static void run_network(xn_engine *engine, const served *net, int64_t images) {
-    net_job mine = {.job = {.images = images,
-                            .asset = net->asset,
-                            .input = net->input,
-                            .deadline_ns = INT64_MAX,
-                            .id = "test",
-                            .done = job_done,
-                            .context = &mine}};
-    size_t bytes = (size_t)images * net->network->output_bytes;
-    mine.job.output = xn_mem_alloc(bytes);
-    xn_problem_of_network(net->network, &mine.job.problem);
-    sem_init(&mine.done, 0, 0);
-    ck_assert_int_eq(xn_engine_submit(engine, &mine.job, NULL), XN_OK);
-    fake_wait(&mine.done);
-    ck_assert_msg(mine.job.status == XN_OK, "%s", mine.job.error.message);
-    ck_assert_int_ge(mine.job.batch_images, images);
-    ck_assert_int_eq(memcmp(mine.job.output, net->expected, bytes), 0);
-    xn_mem_free(mine.job.output);
+    const size_t bytes = (size_t)images * net->network->output_bytes;
+    void *output = xn_mem_alloc(bytes);
+    xn_problem problem;
+    xn_problem_of_network(net->network, &problem);
+    fake_run(engine, net->asset, &problem, net->input, images, output);
+    ck_assert(!memcmp(output, net->expected, bytes));
+    xn_mem_free(output);
 }
-
-static void *client(void *argument) {
-    shared *s = argument;
-    static atomic_int next;
-    xn_rng rng = {s->seed + 17 * (uint64_t)atomic_fetch_add(&next, 1)};
-    for (int i = 0; i < ROUNDS; i++) {
-        uint64_t which = xn_rng_below(&rng, NETWORKS + 1);
-        if (which < NETWORKS) {
-            run_network(s->engine, &s->nets[which], 1 + (int64_t)xn_rng_below(&rng, IMAGES));
-            continue;
-        }
-        fake_job job;
-        fake_job_init(&job, s->engine, s->weights, 1 + (int64_t)xn_rng_below(&rng, 4), (float)i);
-        fake_job_submit(&job);
-        fake_job_expect(&job, XN_OK);
-    }
-    return NULL;
-}
-
-START_TEST(networks_and_convolutions) {
-    shared s = {.engine = ref_engine(), .seed = xn_test_seed() + (uint64_t)_i};
-    xn_rng rng = {s.seed};
-    pthread_t threads[THREADS];
-    for (int i = 0; i < NETWORKS; i++)
-        serve(s.engine, &rng, &s.nets[i]);
-    s.weights = fake_weights(xn_engine_store(s.engine), 3);
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, client, &s), 0);
-    for (int i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
-    xn_engine_stop(s.engine);
-    for (int i = 0; i < NETWORKS; i++)
-        forget(&s.nets[i]);
-    xn_asset_release(s.weights);
-    xn_engine_free(s.engine);
-}
-END_TEST
 
 /* A network that takes the place of another in memory does not take its programs. */
 START_TEST(networks_come_and_go) {
@@ -249,7 +195,6 @@ XN_SUITE(engine_network) {
     Suite *s = suite_create("engine_network");
     TCase *t = tcase_create("network");
     tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, networks_and_convolutions, 0, 3);
     tcase_add_test(t, networks_come_and_go);
     tcase_add_loop_test(t, runs_are_given_up, 0, 2);
     tcase_add_test(t, work_of_networks);
