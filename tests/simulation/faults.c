@@ -170,7 +170,7 @@ void folders_remove(void) {
     *strrchr(path, '/') = '\0';
     rmdir(path);
     rmdir(w.config.model_repository);
-    rmdir(w.folder);
+    law(!rmdir(w.folder), "no temporary file is left in --weights-dir");
 }
 
 static void writer_body(void *argument) {

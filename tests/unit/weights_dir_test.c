@@ -1,7 +1,6 @@
 /* --weights-dir in process, on fake devices: what is kept, what is skipped, what others do in the
- * folder, failures. Two folders' objects over one folder are two daemons as far as files go. */
+ * folder, failures. */
 #include "engine/engine_bench.h"
-#include "fault/fault.h"
 #include "file.h"
 #include "weights_dir.h"
 #include "xn_weights_file.h"
@@ -681,27 +680,6 @@ START_TEST(young_files_that_look_the_same_are_told_apart) {
 }
 END_TEST
 
-/* While the first is being prepared another takes its place, as by a PUT to another daemon: what
- * was read must never be seen, not even until the next look. */
-START_TEST(a_file_replaced_while_it_is_read_is_not_published) {
-    side_open(&own);
-    fake[FAKE_GPU].prepare_gated = true;
-    move_in("w" XN_WEIGHTS_SUFFIX, 1);
-    for (int round = 0; round < 2; round++) {
-        while (sem_wait(&fake[FAKE_GPU].prepare_entered))
-            ;
-        ck_assert(value_of(&own, "w") == 0); /* in the second round: the first is over */
-        if (!round)
-            move_in("w" XN_WEIGHTS_SUFFIX, 2);
-        else
-            fake[FAKE_GPU].prepare_gated = false;
-        sem_post(&fake[FAKE_GPU].prepare_gate);
-    }
-    ck_assert(becomes(&own, "w", 2));
-    ck_assert(loads(&own) == 1);
-}
-END_TEST
-
 static struct {
     atomic_size_t bytes; /* the allocation for the file: when another is written in its place */
     contents other;
@@ -766,26 +744,6 @@ START_TEST(links_that_stay_inside_are_followed) {
     ck_assert(skipped_becomes(&own, 0));
     unlink(outside);
     unlink(in_folder("..second/w" XN_WEIGHTS_SUFFIX));
-}
-END_TEST
-
-/* Without polling a change is seen when it is asked for, as by SIGHUP. */
-START_TEST(a_look_is_asked_for) {
-    own.options.poll_ms = 0;
-    write_file("foreign" XN_WEIGHTS_SUFFIX, "{}", 2);
-    side_open(&own);
-    /* What is not ours is not deleted, and goes on being counted. */
-    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "foreign", NULL), XN_ERR_NOT_FOUND);
-    ck_assert_int_eq(skipped(&own), 1);
-    move_in("w" XN_WEIGHTS_SUFFIX, 1);
-    for (int i = 0; i < 50; i++)
-        nap();
-    ck_assert(value_of(&own, "w") == 0);
-    xn_weights_dir_look(own.dir);
-    ck_assert(becomes(&own, "w", 1));
-    ck_assert_int_eq(unlink(in_folder("w" XN_WEIGHTS_SUFFIX)), 0);
-    xn_weights_dir_look(own.dir);
-    ck_assert(becomes(&own, "w", 0));
 }
 END_TEST
 
@@ -946,174 +904,37 @@ START_TEST(names_that_differ_in_case_alone) {
 }
 END_TEST
 
-static xt_fault fault;
-
-/* Each allocation of a put, a delete and a load failed in turn: done or not done, never half. */
-START_TEST(allocations_fail) {
-    own.options.poll_ms = 3600 * 1000; /* the thread allocates nothing meanwhile */
-    xn_mem_set_hook(xt_fault_hook, &fault);
-    side_open(&own);
-    put(&own, "w", 1);
-    long n = 0, failed = 1;
-    for (; failed; n++) {
-        char name[32];
-        xn_error error = {0};
-        float value = (float)(n + 2), before = value_of(&own, "w");
-        snprintf(name, sizeof name, "n%ld", n);
-        xt_fault_arm(&fault, n, false);
-        xn_status status = put_values(&own, "w", &value, 1, &error);
-        xn_status added = status ? XN_ERR_NO_MEMORY : put_values(&own, name, &value, 1, NULL);
-        xn_status removed = xn_weights_dir_delete(own.dir, "none", NULL);
-        failed = xt_fault_disarm(&fault);
-        ck_assert(status == XN_OK || (failed && error.status == XN_ERR_NO_MEMORY));
-        ck_assert(added == XN_OK || failed);
-        ck_assert_int_eq(removed, XN_ERR_NOT_FOUND);
-        ck_assert(value_of(&own, "w") == (status ? before : value));
-        ck_assert(value_on_disk("w") == value_of(&own, "w"));
-        ck_assert(value_of(&own, name) == (added ? 0 : value));
-        ck_assert(value_on_disk(name) == value_of(&own, name));
-        ck_assert_int_eq(temporaries(), 0);
-        ck_assert_int_lt(n, 200);
-    }
-    ck_assert_int_gt(n, 8);
-    side_close(&own);
-    xn_mem_set_hook(NULL, NULL);
-}
-END_TEST
-
-/* A start in which allocations fail loads all the same: what failed is tried again. */
-START_TEST(loading_survives_failed_allocations) {
-    side_open(&own);
-    for (int i = 0; i < 8; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "w%d", i);
-        put(&own, name, (float)(i + 1));
-    }
-    side_close(&own);
-    own.options.poll_ms = 1; /* a file that failed is tried again after ten of them */
-    xn_mem_set_hook(xt_fault_hook, &fault);
-    long n = 0, failed = 1;
-    for (; failed; n++) {
-        xn_error error = {0};
-        side_prepare(&own);
-        xt_fault_arm(&fault, n, false);
-        xn_status status =
-            xn_weights_dir_open(&own.options, own.store, own.metrics, &own.dir, &error);
-        for (int i = 0; !status && i < 8; i++) {
-            char name[32];
-            snprintf(name, sizeof name, "w%d", i);
-            ck_assert_msg(becomes(&own, name, (float)(i + 1)), "allocation %ld failed: no %s", n,
-                          name);
-        }
-        failed = xt_fault_disarm(&fault);
-        ck_assert(status == XN_OK || (failed && error.status == XN_ERR_NO_MEMORY));
-        side_close(&own);
-        ck_assert_int_lt(n, 500);
-    }
-    ck_assert_int_gt(n, 50);
-    xn_mem_set_hook(NULL, NULL);
-}
-END_TEST
-
 /* ---- starting ---- */
 
-START_TEST(not_ready_while_loading) {
+static xn_status get_status(const char *name) {
+    xn_asset *asset = NULL;
+    const xn_status status = xn_store_get(own.store, name, &asset, NULL);
+    xn_asset_release(asset);
+    return status;
+}
+
+/* Until all files are read, every name may be one of them; one that is not read yet can be deleted.
+ * That the daemon is not ready meanwhile: models_test.c. */
+START_TEST(names_while_loading) {
+    xn_error error = {0};
     side_open(&own);
     put(&own, "a", 1);
     put(&own, "b", 2);
     side_close(&own);
-    xn_config config = fake_config();
-    xn_engine *engine = fake_engine(&config, 1);
-    xn_store *store = xn_engine_store(engine);
-    xn_engine_health health;
-    xn_asset *asset = NULL;
-    xn_error error = {0};
-    xn_engine_set_loading(engine, XN_LOADING_WEIGHTS, true);
-    xn_engine_health_get(engine, &health);
-    ck_assert(!health.ready && strstr(health.reason, "--weights-dir"));
-    ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_READY), 0);
-    xn_weights_dir *dir = NULL;
-    atomic_store(&own.loaded, false);
     fake[FAKE_GPU].prepare_gated = true; /* the first file does not get further */
-    own.options.max_weights = 100;
-    own.options.max_weights_bytes = 1 << 20;
-    ck_assert_int_eq(
-        xn_weights_dir_open(&own.options, store, xn_engine_metrics(engine), &dir, &error), XN_OK);
-    while (sem_wait(&fake[FAKE_GPU].prepare_entered))
-        ;
-    ck_assert_int_eq(xn_store_get(store, "a", &asset, &error), XN_ERR_LOADING);
-    ck_assert_int_eq(xn_store_get(store, "c", &asset, &error), XN_ERR_LOADING);
-    /* What is not read yet can be deleted. */
-    ck_assert_int_eq(xn_weights_dir_delete(dir, "b", &error), XN_OK);
+    side_prepare(&own);
+    xn_store_set_loading(own.store, true);
+    ck_assert(!xn_weights_dir_open(&own.options, own.store, own.metrics, &own.dir, &error));
+    fake_wait(&fake[FAKE_GPU].prepare_entered);
+    ck_assert_int_eq(get_status("a"), XN_ERR_LOADING);
+    ck_assert_int_eq(get_status("c"), XN_ERR_LOADING);
+    ck_assert_int_eq(xn_weights_dir_delete(own.dir, "b", &error), XN_OK);
     fake[FAKE_GPU].prepare_gated = false;
     sem_post(&fake[FAKE_GPU].prepare_gate);
     wait_loaded(&own);
-    xn_engine_set_loading(engine, XN_LOADING_WEIGHTS, false);
-    xn_engine_health_get(engine, &health);
-    ck_assert(health.ready);
-    ck_assert_int_eq(xn_store_get(store, "a", &asset, &error), XN_OK);
-    xn_asset_release(asset);
-    ck_assert_int_eq(xn_store_get(store, "b", &asset, &error), XN_ERR_NOT_FOUND);
-    xn_weights_dir_close(dir);
-    xn_engine_free(engine);
-}
-END_TEST
-
-/* ---- at once ---- */
-
-enum { NAMES = 3, WRITERS = 3, STEPS = 60 };
-
-typedef struct writer {
-    pthread_t thread;
-    side *on;
-    int index;
-} writer;
-
-static void *writer_main(void *context) {
-    writer *w = context;
-    xn_rng rng = {xn_test_seed() + (uint64_t)w->index};
-    for (int i = 0; i < STEPS; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "n%d", (int)xn_rng_below(&rng, NAMES));
-        if (xn_rng_below(&rng, 4) == 0) {
-            xn_status status = xn_weights_dir_delete(w->on->dir, name, NULL);
-            ck_assert(status == XN_OK || status == XN_ERR_NOT_FOUND);
-        } else {
-            put(w->on, name, (float)(w->index * STEPS + i + 1));
-        }
-    }
-    return NULL;
-}
-
-/* Threads of one and of two daemons put and delete the same names. When they are done, everybody
- * has what is on disk: the last rename won everywhere. */
-START_TEST(all_end_with_what_is_on_disk) {
-    side sides[2];
-    writer writers[2 * WRITERS];
-    for (int i = 0; i < 2; i++) {
-        side_init(&sides[i]);
-        side_open(&sides[i]);
-    }
-    for (int i = 0; i < 2 * WRITERS; i++) {
-        writers[i] = (writer){.on = &sides[_i ? 0 : i % 2], .index = i};
-        ck_assert_int_eq(pthread_create(&writers[i].thread, NULL, writer_main, &writers[i]), 0);
-    }
-    for (int i = 0; i < 2 * WRITERS; i++)
-        pthread_join(writers[i].thread, NULL);
-    for (int n = 0; n < NAMES; n++) {
-        char name[32];
-        snprintf(name, sizeof name, "n%d", n);
-        float value = value_on_disk(name);
-        for (int i = 0; i < 2; i++)
-            ck_assert_msg(becomes(&sides[i], name, value), "side %d has %g for %s, the disk %g", i,
-                          (double)value_of(&sides[i], name), name, (double)value);
-        if (_i) /* one daemon alone: at once, without following anything */
-            ck_assert(loads(&sides[0]) == 0);
-    }
-    ck_assert_int_eq(temporaries(), 0);
-    ck_assert_int_eq(skipped(&sides[0]) + skipped(&sides[1]), 0);
-    side_close(&sides[0]);
-    side_close(&sides[1]);
+    xn_store_set_loading(own.store, false);
+    ck_assert_int_eq(get_status("a"), XN_OK);
+    ck_assert_int_eq(get_status("b"), XN_ERR_NOT_FOUND);
 }
 END_TEST
 
@@ -1131,11 +952,9 @@ XN_SUITE(weights_dir) {
     tcase_add_test(t, left_over_temporaries_go_when_they_are_old);
     tcase_add_test(t, changes_of_others_are_followed);
     tcase_add_test(t, links_that_stay_inside_are_followed);
-    tcase_add_test(t, a_look_is_asked_for);
     tcase_add_test(t, unchanged_files_are_not_read_again);
     tcase_add_loop_test(t, files_are_known_by_inode_size_and_time, 0, 4);
     tcase_add_test(t, young_files_that_look_the_same_are_told_apart);
-    tcase_add_test(t, a_file_replaced_while_it_is_read_is_not_published);
     tcase_add_test(t, a_file_written_while_it_is_read);
     tcase_add_test(t, a_folder_that_goes_away);
     tcase_add_test(t, a_folder_that_cannot_be_listed);
@@ -1144,10 +963,7 @@ XN_SUITE(weights_dir) {
     tcase_add_test(t, a_disk_that_fails);
     tcase_add_test(t, what_is_refused_leaves_no_file);
     tcase_add_test(t, names_that_differ_in_case_alone);
-    tcase_add_test(t, allocations_fail);
-    tcase_add_test(t, loading_survives_failed_allocations);
-    tcase_add_test(t, not_ready_while_loading);
-    tcase_add_loop_test(t, all_end_with_what_is_on_disk, 0, 2);
+    tcase_add_test(t, names_while_loading);
     suite_add_tcase(s, t);
     return s;
 }
