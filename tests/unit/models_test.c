@@ -1,6 +1,5 @@
 /* Models from folders: names, versions, what is broken, what changes while it is read, limits,
- * statistics, memory failing at every point, and threads that use models while others load and
- * unload them. Most are tiny: each output is the sum of four inputs times a value that tells which
+ * statistics. Most are tiny: each output is the sum of four inputs times a value that tells which
  * files they were made of. */
 #include "engine/engine_bench.h"
 #include "models_internal.h"
@@ -197,29 +196,8 @@ static void expect_item(const char *name, xn_model_state state, const char *vers
 
 /* ---- inference ---- */
 
-typedef struct infer {
-    xn_job job;
-    sem_t done;
-} infer;
-
-static void infer_done(xn_job *job) {
-    sem_post(&((infer *)job->context)->done);
-}
-
 static void run(const xn_model *model, const void *input, int64_t images, void *output) {
-    infer mine = {.job = {.problem = model->problem,
-                          .images = images,
-                          .asset = model->asset,
-                          .input = input,
-                          .output = output,
-                          .deadline_ns = INT64_MAX,
-                          .id = "test",
-                          .done = infer_done,
-                          .context = &mine}};
-    sem_init(&mine.done, 0, 0);
-    ck_assert_int_eq(xn_engine_submit(engine, &mine.job, NULL), XN_OK);
-    fake_wait(&mine.done);
-    ck_assert_msg(mine.job.status == XN_OK, "%s", mine.job.error.message);
+    fake_run(engine, model->asset, &model->problem, input, images, output);
 }
 
 /* The value that a tiny model was made with. */
@@ -374,35 +352,12 @@ START_TEST(random_networks) {
 }
 END_TEST
 
-START_TEST(highest_version_serves) {
-    make_folder("m");
-    make_tiny("m/1", plain, 1);
-    make_tiny("m/9", plain, 9);
-    make_tiny("m/10", plain, 10);
-    make_tiny("m/011", plain, 11);                   /* no number of a version */
-    make_tiny("m/12x", plain, 12);                   /* nor is that */
-    make_tiny("m/1000000000000000000", plain, 1000); /* nor one of 19 digits */
+START_TEST(a_config_beside_versions_counts) {
     make_tiny("top", plain, 5);
-    make_tiny("top/2", plain, 2); /* config.json beside it: that one counts */
-    make_folder("none");
-    make_folder("none/x");
+    make_tiny("top/2", plain, 2);
     open_models();
     scan();
-    expect_value("m", "10", 10);
     expect_value("top", "1", 5);
-    expect_item("none", XN_MODEL_UNAVAILABLE, "", "there is no config.json");
-    make_tiny("m/11", plain, 11);
-    scan();
-    expect_value("m", "11", 11);
-    xn_error error = {0};
-    ck_assert_int_eq(get_status("m", "10", &error), XN_ERR_NOT_FOUND);
-    ck_assert_int_eq(rename(at("m/11"), at("m/.11")), 0); /* back to the one before */
-    scan();
-    expect_value("m", "10", 10);
-    make_folder("m/12"); /* the highest is broken: no older one in its place by a scan */
-    scan();
-    expect_value("m", "10", 10); /* but what serves serves on */
-    expect_load("m", XN_ERR_MALFORMED, "there is no config.json");
 }
 END_TEST
 
@@ -463,7 +418,8 @@ START_TEST(policies_serve) {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         make_version(numbers[i]);
     make_tiny("m/012", plain, 12);
-    make_tiny("m/1000000000000000000", plain, 1000);
+    make_tiny("m/12x", plain, 12);
+    make_tiny("m/1000000000000000000", plain, 1000); /* 19 digits */
     make_tiny("m/-13", plain, 13);
     make_tiny("m/0", plain, 14);
     open_with_policy(policies[_i].policy);
@@ -594,6 +550,7 @@ static const struct {
     {"large-config", plain, CONFIG, HOLE, "", "it may have", 0},
     {"large-tensors", plain, TENSORS, HOLE, "", "--max-models-bytes", XN_ERR_LIMIT},
     {"version-link", NULL, "7", LINK, "/tmp", "7" OUT, 0},
+    {"no-config", NULL, "", AS_IT_IS, "", "there is no config.json", 0},
 };
 enum { BROKEN = sizeof broken / sizeof *broken };
 
@@ -1232,60 +1189,7 @@ START_TEST(large_files_are_read_one_after_the_other) {
 }
 END_TEST
 
-/* ---- memory, devices, ending ---- */
-
-static atomic_int countdown;
-
-START_TEST(allocations_fail) {
-    make_tiny("a", labelled, 1);
-    write_text("a", "labels.txt", "x\ny\n");
-    make_tiny("b", plain, 2);
-    open_models();
-    expect_load("b", XN_OK, "");
-    int failed = 0;
-    for (int i = 0;; i++) {
-        xn_error error = {0};
-        atomic_store(&countdown, i);
-        xn_mem_set_hook(xn_test_count_down, &countdown);
-        xn_status status = xn_models_load(models, "a", NULL, 0, NULL, 0, &error);
-        xn_mem_set_hook(NULL, NULL);
-        if (status == XN_OK && atomic_load(&countdown) >= 0)
-            break;
-        expect_value("b", "1", 2);
-        if (status == XN_OK) /* of what was optional */
-            continue;
-        failed++;
-        ck_assert_msg(status == XN_ERR_NO_MEMORY, "%d: %s", i, error.message);
-        ck_assert_int_eq(error.status, XN_ERR_NO_MEMORY);
-    }
-    ck_assert_int_gt(failed, 15);
-    expect_value("a", "1", 1);
-    for (int i = 0; i < 6; i++) { /* scan, list, the page */
-        atomic_store(&countdown, i);
-        xn_mem_set_hook(xn_test_count_down, &countdown);
-        xn_models_scan(models, NULL);
-        xn_mem_set_hook(NULL, NULL);
-        atomic_store(&countdown, i);
-        xn_mem_set_hook(xn_test_count_down, &countdown);
-        xn_models *other = NULL;
-        xn_status status = xn_models_create(&config, NULL, &other, NULL);
-        xn_mem_set_hook(NULL, NULL);
-        ck_assert(status == (i < 2 ? XN_ERR_NO_MEMORY : XN_OK));
-        if (status == XN_OK)
-            xn_models_free(other);
-    }
-    xn_model_item *items = NULL;
-    size_t count;
-    atomic_store(&countdown, 0);
-    xn_mem_set_hook(xn_test_count_down, &countdown);
-    xn_status status = xn_models_list(models, &items, &count, NULL);
-    xn_document page = {0};
-    xn_models_metrics(models, &page);
-    xn_mem_set_hook(NULL, NULL);
-    ck_assert_int_eq(status, XN_ERR_NO_MEMORY);
-    xn_mem_free(xn_document_take(&page, &count));
-}
-END_TEST
+/* ---- devices, ending ---- */
 
 START_TEST(devices_refuse) {
     fake_reset();
@@ -1465,110 +1369,6 @@ START_TEST(page_of_metrics) {
 }
 END_TEST
 
-/* ---- many threads ---- */
-
-enum { NAMES = 3, USERS = 4, CHANGERS = 3, USES = 150, CHANGES = 40 };
-static const char *const names[NAMES] = {"x", "y", "z"};
-static atomic_llong uses, refused;
-
-/* Each name's values are its own: 1 + 10 k, 2 + 10 k, 3 + 10 k. */
-static float value_for(int which, uint64_t k) {
-    return (float)(which + 1) + 10 * (float)k;
-}
-
-static void *use(void *argument) {
-    xn_rng rng = {xn_test_seed() + (uint64_t)(uintptr_t)argument};
-    const xn_model_sample sample = success_of(1, 1, 1, 1, 1, 1, 1);
-    for (int i = 0; i < USES; i++) {
-        int which = (int)xn_rng_below(&rng, NAMES);
-        const xn_model *model = NULL;
-        xn_error error = {0};
-        xn_status status = xn_models_get(models, names[which], NULL, &model, &error);
-        if (status != XN_OK) {
-            ck_assert_int_eq(status, XN_ERR_LOADING);
-            atomic_fetch_add(&refused, 1);
-            continue;
-        }
-        int value = (int)value_of(model);
-        ck_assert_int_eq(value % 10, which + 1);
-        xn_model_counters_add(model->counters, &sample);
-        xn_model_release(model);
-        atomic_fetch_add(&uses, 1);
-    }
-    return NULL;
-}
-
-static void *change(void *argument) {
-    xn_rng rng = {xn_test_seed() + 1000 + (uint64_t)(uintptr_t)argument};
-    for (int i = 0; i < CHANGES; i++) {
-        int which = (int)xn_rng_below(&rng, NAMES);
-        nw_files files;
-        size_t length = 0;
-        switch (xn_rng_below(&rng, 8)) {
-        case 0:
-            xn_models_unload(models, names[which], NULL);
-            break;
-        case 1:
-            xn_models_scan(models, NULL);
-            break;
-        case 2: {
-            char *page = xn_metrics_render(xn_engine_metrics(engine), &length);
-            ck_assert_ptr_nonnull(page);
-            xn_mem_free(page);
-            break;
-        }
-        case 3: { /* of the folder, which no thread writes */
-            xn_status status = xn_models_load(models, names[which], NULL, 0, NULL, 0, NULL);
-            ck_assert_int_eq(status, XN_OK);
-            break;
-        }
-        case 4: { /* broken: nothing changes */
-            xn_status status = xn_models_load(models, names[which], "{", 1, NULL, 0, NULL);
-            ck_assert_int_eq(status, XN_ERR_MALFORMED);
-            break;
-        }
-        default:
-            tiny_tensors(value_for(which, xn_rng_below(&rng, 100)), &files);
-            const xn_model_file file = {"model.safetensors", files.tensors, files.tensors_length};
-            ck_assert_int_eq(xn_models_load(models, names[which], NULL, 0, &file, 1, NULL), XN_OK);
-            nw_files_free(&files);
-        }
-    }
-    return NULL;
-}
-
-START_TEST(hammer) {
-    for (int i = 0; i < NAMES; i++)
-        make_tiny(names[i], plain, value_for(i, 0));
-    open_models();
-    xn_metrics_set_more(xn_engine_metrics(engine), xn_models_metrics, models);
-    scan();
-    pthread_t threads[USERS + CHANGERS];
-    for (int i = 0; i < USERS + CHANGERS; i++)
-        ck_assert_int_eq(
-            pthread_create(&threads[i], NULL, i < USERS ? use : change, (void *)(uintptr_t)i), 0);
-    for (int i = 0; i < USERS + CHANGERS; i++)
-        pthread_join(threads[i], NULL);
-    ck_assert_int_eq(uses + refused, USERS * USES);
-    ck_assert_int_gt(uses, 0);
-    int64_t bytes = 0;
-    uint64_t counted = 0;
-    for (int i = 0; i < NAMES; i++) {
-        expect_load(names[i], XN_OK, "");
-        const xn_model *model = get(names[i]);
-        xn_model_stats s;
-        xn_model_counters_read(model->counters, &s);
-        counted += s.success.count;
-        const xn_model_entry *entry = models->entries.items[i];
-        bytes += (int64_t)xn_model_serving_locked(entry)->serving->host_bytes;
-        ck_assert_int_eq(entry->users, 0);
-        xn_model_release(model);
-    }
-    ck_assert_uint_eq(counted, (uint64_t)uses);
-    ck_assert_int_eq(models->bytes, bytes);
-}
-END_TEST
-
 XN_SUITE(models) {
     Suite *s = suite_create("models");
     TCase *t = tcase_create("models");
@@ -1577,7 +1377,7 @@ XN_SUITE(models) {
     tcase_add_test(t, tiny_model_is_described);
     tcase_add_test(t, serves_once_it_is_warm);
     tcase_add_loop_test(t, random_networks, 0, 4);
-    tcase_add_test(t, highest_version_serves);
+    tcase_add_test(t, a_config_beside_versions_counts);
     tcase_add_loop_test(t, policies_serve, 0, sizeof policies / sizeof *policies);
     tcase_add_loop_test(t, policies_without_a_version, 0, 2);
     tcase_add_test(t, a_broken_version_leaves_the_others);
@@ -1597,14 +1397,12 @@ XN_SUITE(models) {
     tcase_add_test(t, folder_changes_while_it_is_read);
     tcase_add_test(t, a_scan_shows_what_it_has_yet_to_load);
     tcase_add_test(t, large_files_are_read_one_after_the_other);
-    tcase_add_test(t, allocations_fail);
     tcase_add_test(t, devices_refuse);
     tcase_add_test(t, stopping);
     tcase_add_test(t, loading_makes_unready);
     tcase_add_test(t, check_without_devices);
     tcase_add_test(t, statistics);
     tcase_add_test(t, page_of_metrics);
-    tcase_add_test(t, hammer);
     suite_add_tcase(s, t);
     return s;
 }
