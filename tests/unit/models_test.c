@@ -1189,7 +1189,36 @@ START_TEST(large_files_are_read_one_after_the_other) {
 }
 END_TEST
 
-/* ---- devices, ending ---- */
+/* ---- memory, devices, ending ---- */
+
+static atomic_int countdown;
+
+START_TEST(allocations_fail) {
+    make_tiny("a", labelled, 1);
+    write_text("a", "labels.txt", "x\ny\n");
+    make_tiny("b", plain, 2);
+    open_models();
+    expect_load("b", XN_OK, "");
+    int failed = 0;
+    for (int i = 0;; i++) {
+        xn_error error = {0};
+        atomic_store(&countdown, i);
+        xn_mem_set_hook(xn_test_count_down, &countdown);
+        xn_status status = xn_models_load(models, "a", NULL, 0, NULL, 0, &error);
+        xn_mem_set_hook(NULL, NULL);
+        if (status == XN_OK && atomic_load(&countdown) >= 0)
+            break;
+        expect_value("b", "1", 2);
+        if (status == XN_OK) /* of what was optional */
+            continue;
+        failed++;
+        ck_assert_msg(status == XN_ERR_NO_MEMORY, "%d: %s", i, error.message);
+        ck_assert_int_eq(error.status, XN_ERR_NO_MEMORY);
+    }
+    ck_assert_int_gt(failed, 15);
+    expect_value("a", "1", 1);
+}
+END_TEST
 
 START_TEST(devices_refuse) {
     fake_reset();
@@ -1397,6 +1426,7 @@ XN_SUITE(models) {
     tcase_add_test(t, folder_changes_while_it_is_read);
     tcase_add_test(t, a_scan_shows_what_it_has_yet_to_load);
     tcase_add_test(t, large_files_are_read_one_after_the_other);
+    tcase_add_test(t, allocations_fail);
     tcase_add_test(t, devices_refuse);
     tcase_add_test(t, stopping);
     tcase_add_test(t, loading_makes_unready);

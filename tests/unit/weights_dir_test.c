@@ -1,6 +1,7 @@
 /* --weights-dir in process, on fake devices: what is kept, what is skipped, what others do in the
  * folder, failures. */
 #include "engine/engine_bench.h"
+#include "fault/fault.h"
 #include "file.h"
 #include "weights_dir.h"
 #include "xn_weights_file.h"
@@ -904,6 +905,42 @@ START_TEST(names_that_differ_in_case_alone) {
 }
 END_TEST
 
+/* Each allocation of a start, a load and a put fails in turn: what failed in a load is tried again,
+ * a put is done or not done, never half. */
+START_TEST(allocations_fail) {
+    static xt_fault fault;
+    const float value = 2;
+    long n = 0, failed = 1;
+    move_in("a" XN_WEIGHTS_SUFFIX, 1);
+    own.options.poll_ms = 1; /* a file that failed is tried again after ten of them */
+    xn_mem_set_hook(xt_fault_hook, &fault);
+    for (; failed; n++) {
+        xn_error error = {0};
+        side_prepare(&own);
+        xt_fault_arm(&fault, n, false);
+        xn_status status =
+            xn_weights_dir_open(&own.options, own.store, own.metrics, &own.dir, &error);
+        const bool opened = !status;
+        if (opened) {
+            ck_assert_msg(becomes(&own, "a", 1), "allocation %ld failed", n);
+            status = put_values(&own, "b", &value, 1, &error);
+        }
+        failed = xt_fault_disarm(&fault);
+        ck_assert(!status || (failed && error.status == XN_ERR_NO_MEMORY));
+        if (opened) {
+            ck_assert(value_of(&own, "b") == (status ? 0 : value));
+            ck_assert(value_on_disk("b") == value_of(&own, "b") && temporaries() == 0);
+        }
+        if (!status)
+            ck_assert_int_eq(xn_weights_dir_delete(own.dir, "b", NULL), XN_OK);
+        side_close(&own);
+        ck_assert_int_lt(n, 500);
+    }
+    ck_assert_int_gt(n, 20);
+    xn_mem_set_hook(NULL, NULL);
+}
+END_TEST
+
 /* ---- starting ---- */
 
 static xn_status get_status(const char *name) {
@@ -963,6 +1000,7 @@ XN_SUITE(weights_dir) {
     tcase_add_test(t, a_disk_that_fails);
     tcase_add_test(t, what_is_refused_leaves_no_file);
     tcase_add_test(t, names_that_differ_in_case_alone);
+    tcase_add_test(t, allocations_fail);
     tcase_add_test(t, names_while_loading);
     suite_add_tcase(s, t);
     return s;

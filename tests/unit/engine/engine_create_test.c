@@ -136,6 +136,8 @@ START_TEST(backend_cuda_or_auto) {
     ck_assert_str_eq(xn_engine_primary(engine), gpu ? "cuda" : "cpu");
     ck_assert_int_eq(xn_engine_fallback_reason(engine)[0] == '\0', gpu);
     xn_engine_free(engine);
+    ck_assert_int_eq(create("nope", &engine, &error), XN_ERR_NO_DEVICE);
+    ck_assert_ptr_nonnull(strstr(error.message, "nope"));
 }
 END_TEST
 
