@@ -106,34 +106,6 @@ START_TEST(not_while_another_waits) {
 }
 END_TEST
 
-/* ---- while one runs inline ---- */
-
-typedef struct caller {
-    fake_job job;
-    pthread_t thread;
-    atomic_bool ran;
-} caller;
-
-static void *call(void *context) {
-    caller *c = context;
-    c->ran = bench_try(&c->job);
-    return NULL;
-}
-
-/* A thread within an inline run, until the gate opens. */
-static void caller_start(caller *c) {
-    c->ran = false;
-    fake[FAKE_CPU].gated = true;
-    ck_assert_int_eq(pthread_create(&c->thread, NULL, call, c), 0);
-    fake_wait(&fake[FAKE_CPU].entered);
-}
-
-static void caller_end(caller *c, xn_status status) {
-    pthread_join(c->thread, NULL);
-    ck_assert(c->ran);
-    fake_job_expect_inline(&c->job, status);
-}
-
 /* ---- failures ---- */
 
 START_TEST(a_failure_is_its_own) {
@@ -157,21 +129,6 @@ START_TEST(without_memory_a_worker_does_it) {
 }
 END_TEST
 
-/* A worker that needs the device for itself waits for it, and it for no worker. */
-START_TEST(a_worker_short_of_memory_waits_for_it) {
-    caller c;
-    fake_job job;
-    start(2);
-    caller_start(&c);
-    fake[FAKE_CPU].gated = false;
-    fake[FAKE_CPU].memory[0] = 2; /* the worker's program and the caller's, of an image each */
-    bench_submit(&job, 2, 1);
-    sem_post(&fake[FAKE_CPU].gate);
-    caller_end(&c, XN_OK);
-    fake_job_expect(&job, XN_OK);
-}
-END_TEST
-
 XN_SUITE(engine_inline) {
     Suite *s = suite_create("engine_inline");
     TCase *t = tcase_create("inline");
@@ -182,7 +139,6 @@ XN_SUITE(engine_inline) {
     tcase_add_test(t, not_while_another_waits);
     tcase_add_test(t, a_failure_is_its_own);
     tcase_add_test(t, without_memory_a_worker_does_it);
-    tcase_add_test(t, a_worker_short_of_memory_waits_for_it);
     suite_add_tcase(s, t);
     return s;
 }
