@@ -65,53 +65,31 @@ static xn_status create(const bench *b, const xn_step *steps, int count, int64_t
 
 /* ---- refusals ---- */
 
+/* Three steps in a row, edited so. */
+#define REFUSED(...)                                                                               \
+    do {                                                                                           \
+        xn_step steps[3] = {map_step(0, 1, 2, 3, 3), map_step(1, 2, 2, 3, 3),                      \
+                            map_step(2, 3, 2, 3, 3)};                                              \
+        xn_program *program = NULL;                                                                \
+        xn_error error = {0};                                                                      \
+        __VA_ARGS__;                                                                               \
+        ck_assert_msg(create(&b, steps, 3, 1, &program, &error) == XN_ERR_INTERNAL, "%s: %s",      \
+                      #__VA_ARGS__, error.message);                                                \
+        ck_assert_ptr_null(program);                                                               \
+    } while (0)
+
 START_TEST(steps_that_contradict_each_other_are_refused) {
     bench b = open_backend("ref");
-    xn_step steps[3];
-    for (int which = 0; which < 10; which++) {
-        xn_program *program = NULL;
-        xn_error error = {0};
-        steps[0] = map_step(0, 1, 2, 3, 3);
-        steps[1] = map_step(1, 2, 2, 3, 3);
-        steps[2] = map_step(2, 3, 2, 3, 3);
-        switch (which) {
-        case 0:
-            steps[1].input = 3;
-            break;
-        case 1:
-            steps[1].residual = 2;
-            break;
-        case 2:
-            steps[1].second = 3;
-            break;
-        case 3:
-            steps[1].output = 0;
-            break;
-        case 4:
-            steps[1] = map_step(1, 1, 2, 3, 4);
-            break;
-        case 5:
-            steps[1].bits = 2;
-            break;
-        case 6:
-            steps[1] = map_step(1, 2, 2, 3, 4);
-            steps[2] = map_step(2, 3, 2, 3, 4);
-            break;
-        case 7:
-            steps[2].residual = 1;
-            steps[2].residual_datatype = XN_FP16;
-            break;
-        case 8:
-            steps[2].kind = XN_STEP_MUL;
-            steps[2].second = 1;
-            break;
-        default:
-            steps[0].input = -2;
-        }
-        ck_assert_msg(create(&b, steps, 3, 1, &program, &error) == XN_ERR_INTERNAL, "case %d: %s",
-                      which, error.message);
-        ck_assert_ptr_null(program);
-    }
+    REFUSED(steps[1].input = 3);
+    REFUSED(steps[1].residual = 2);
+    REFUSED(steps[1].second = 3);
+    REFUSED(steps[1].output = 0);
+    REFUSED(steps[1] = map_step(1, 1, 2, 3, 4));
+    REFUSED(steps[1].bits = 2);
+    REFUSED(steps[1] = map_step(1, 2, 2, 3, 4), steps[2] = map_step(2, 3, 2, 3, 4));
+    REFUSED(steps[2].residual = 1, steps[2].residual_datatype = XN_FP16);
+    REFUSED(steps[2].kind = XN_STEP_MUL, steps[2].second = 1);
+    REFUSED(steps[0].input = -2);
     close_backend(&b);
 }
 END_TEST

@@ -78,11 +78,10 @@ END_TEST
 
 XN_SUITE(arena) {
     Suite *s = suite_create("arena");
-    TCase *t = tcase_create("arena");
+    TCase *t = xn_test_case(s, "arena", 0);
     tcase_add_test(t, a_chain_takes_two_buffers);
     tcase_add_test(t, small_ones_fill_gaps);
     tcase_add_test(t, random_lifetimes_never_collide);
     tcase_add_test(t, what_passes_the_address_space_is_refused);
-    suite_add_tcase(s, t);
     return s;
 }

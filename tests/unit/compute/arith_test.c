@@ -70,12 +70,10 @@ END_TEST
 
 XN_SUITE(arith) {
     Suite *s = suite_create("arith");
-    TCase *t = tcase_create("arith");
-    tcase_set_timeout(t, 60);
+    TCase *t = xn_test_case(s, "arith", 60);
     tcase_add_test(t, sign_is_the_specification_s);
     tcase_add_test(t, valid_taps_match_counting);
     tcase_add_test(t, valid_taps_at_the_ends_of_int32);
     tcase_add_test(t, epilogue);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -106,9 +106,8 @@ END_TEST
 
 XN_SUITE(cpus) {
     Suite *s = suite_create("cpus");
-    TCase *t = tcase_create("quota");
+    TCase *t = xn_test_case(s, "quota", 0);
     tcase_add_loop_test(t, quota_of_layout, 0, LAYOUTS);
     tcase_add_test(t, usable);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -105,12 +105,10 @@ END_TEST
 
 XN_SUITE(half) {
     Suite *s = suite_create("half");
-    TCase *t = tcase_create("conversions");
-    tcase_set_timeout(t, 120);
+    TCase *t = xn_test_case(s, "conversions", 120);
     tcase_add_test(t, every_half);
     tcase_add_test(t, floats_around_every_half);
     tcase_add_test(t, floats_of_all_patterns);
     tcase_add_test(t, any_length);
-    suite_add_tcase(s, t);
     return s;
 }

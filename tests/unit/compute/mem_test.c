@@ -170,8 +170,7 @@ END_TEST
 
 XN_SUITE(mem) {
     Suite *s = suite_create("mem");
-    TCase *t = tcase_create("mem");
-    tcase_set_timeout(t, 60);
+    TCase *t = xn_test_case(s, "mem", 60);
     tcase_add_test(t, every_size_is_aligned_and_writable);
     tcase_add_test(t, zalloc_zeroes_and_checks_the_product);
     tcase_add_test(t, hook_sees_and_fails_each_kind);
@@ -180,6 +179,5 @@ XN_SUITE(mem) {
     if (!XN_TEST_SANITIZED)
         tcase_add_test(t, a_limit_leaves_room_for_the_small);
     tcase_add_test(t, checked_arithmetic);
-    suite_add_tcase(s, t);
     return s;
 }

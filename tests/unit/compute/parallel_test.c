@@ -325,8 +325,7 @@ END_TEST
 
 XN_SUITE(parallel) {
     Suite *s = suite_create("parallel");
-    TCase *t = tcase_create("units");
-    tcase_set_timeout(t, 120);
+    TCase *t = xn_test_case(s, "units", 120);
     tcase_add_test(t, threads_by_work);
     tcase_add_test(t, threads_of_any_work);
     tcase_add_loop_test(t, every_unit_runs_once, 0, 3);
@@ -335,19 +334,16 @@ XN_SUITE(parallel) {
     tcase_add_test(t, a_crowd_of_callers);
     tcase_add_test(t, helpers_avoid_the_caller);
     tcase_add_test(t, the_pool_ends_and_begins);
-    suite_add_tcase(s, t);
     return s;
 }
 
 /* What an emulator of another processor lacks: forks of processes with threads, and limits. */
 XN_SUITE(parallel_process) {
     Suite *s = suite_create("parallel_process");
-    TCase *t = tcase_create("process");
-    tcase_set_timeout(t, 120);
+    TCase *t = xn_test_case(s, "process", 120);
     tcase_add_test(t, a_child_begins_anew);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     tcase_add_test(t, fewer_threads_than_asked);
 #endif
-    suite_add_tcase(s, t);
     return s;
 }

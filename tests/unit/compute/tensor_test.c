@@ -293,8 +293,7 @@ END_TEST
 
 XN_SUITE(tensor) {
     Suite *s = suite_create("tensor");
-    TCase *t = tcase_create("tensor");
-    tcase_set_timeout(t, 60);
+    TCase *t = xn_test_case(s, "tensor", 60);
     tcase_add_test(t, datatypes_have_names_and_sizes);
     tcase_add_test(t, shapes_are_formatted_and_cut_short);
     tcase_add_test(t, elements_and_bytes);
@@ -305,6 +304,5 @@ XN_SUITE(tensor) {
     tcase_add_test(t, every_input_datatype_becomes_fp32);
     tcase_add_test(t, errors_are_filled_and_cut);
     tcase_add_test(t, every_status_has_a_name_of_its_own);
-    suite_add_tcase(s, t);
     return s;
 }

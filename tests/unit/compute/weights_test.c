@@ -394,8 +394,7 @@ END_TEST
 
 XN_SUITE(weights) {
     Suite *s = suite_create("weights");
-    TCase *t = tcase_create("weights");
-    tcase_set_timeout(t, 60);
+    TCase *t = xn_test_case(s, "weights", 60);
     tcase_add_loop_test(t, bits_and_alpha_follow_the_layout, 0, SHAPES);
     tcase_add_test(t, alpha_is_summed_in_double);
     tcase_add_test(t, special_values_of_alpha);
@@ -407,6 +406,5 @@ XN_SUITE(weights) {
     tcase_add_test(t, parts_that_do_not_fit_are_refused);
     tcase_add_test(t, bad_tensors_are_refused);
     tcase_add_test(t, every_allocation_failed_in_turn);
-    suite_add_tcase(s, t);
     return s;
 }

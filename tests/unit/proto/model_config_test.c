@@ -666,8 +666,7 @@ END_TEST
 
 XN_SUITE(model_config) {
     Suite *s = suite_create("model_config");
-    TCase *t = tcase_create("files");
-    tcase_set_timeout(t, 60);
+    TCase *t = xn_test_case(s, "files", 60);
     tcase_add_test(t, says_what_it_holds);
     tcase_add_test(t, says_what_a_picture_becomes);
     tcase_add_test(t, has_defaults);
@@ -686,6 +685,5 @@ XN_SUITE(model_config) {
     tcase_add_test(t, every_allocation_may_fail);
     tcase_add_test(t, reads_labels);
     tcase_add_test(t, refuses_wrong_labels);
-    suite_add_tcase(s, t);
     return s;
 }

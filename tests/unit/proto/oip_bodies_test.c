@@ -358,8 +358,7 @@ END_TEST
 
 XN_SUITE(oip_bodies) {
     Suite *s = suite_create("oip_bodies");
-    TCase *t = tcase_create("bodies");
-    tcase_set_timeout(t, 60);
+    TCase *t = xn_test_case(s, "bodies", 60);
     tcase_add_test(t, loads);
     tcase_add_test(t, loads_long_strings);
     tcase_add_test(t, refuses_loads);
@@ -370,6 +369,5 @@ XN_SUITE(oip_bodies) {
     tcase_add_test(t, every_allocation_fails);
     tcase_add_test(t, base64_round_trips);
     tcase_add_test(t, base64_refuses);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -441,8 +441,7 @@ END_TEST
 
 XN_SUITE(oip_request) {
     Suite *s = suite_create("oip_request");
-    TCase *t = tcase_create("requests");
-    tcase_set_timeout(t, 60);
+    TCase *t = xn_test_case(s, "requests", 60);
     tcase_add_test(t, tritonclient_binary);
     tcase_add_test(t, tritonclient_everything);
     tcase_add_test(t, tritonclient_json);
@@ -458,6 +457,5 @@ XN_SUITE(oip_request) {
     tcase_add_test(t, refuses_lengths);
     tcase_add_test(t, every_split);
     tcase_add_test(t, every_allocation_fails);
-    suite_add_tcase(s, t);
     return s;
 }

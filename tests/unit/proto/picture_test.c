@@ -372,8 +372,7 @@ END_TEST
 
 XN_SUITE(picture) {
     Suite *s = suite_create("picture");
-    TCase *t = tcase_create("picture");
-    tcase_set_timeout(t, 120);
+    TCase *t = xn_test_case(s, "picture", 120);
     tcase_add_test(t, equals_pillow);
     tcase_add_loop_test(t, every_beginning_of_a_file_is_refused, 0, NAMES);
     tcase_add_loop_test(t, files_that_lie_are_refused, 0, sizeof lies / sizeof *lies);
@@ -383,6 +382,5 @@ XN_SUITE(picture) {
     tcase_add_loop_test(t, a_watch_ends_the_reading, 0, NAMES);
     tcase_add_loop_test(t, values_follow_datatype_and_layout, 0, NAMES);
     tcase_add_test(t, fast_is_close);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -248,7 +248,7 @@ END_TEST
 
 XN_SUITE(proto_bits) {
     Suite *s = suite_create("proto_bits");
-    TCase *t = tcase_create("proto_bits");
+    TCase *t = xn_test_case(s, "proto_bits", 0);
     tcase_add_test(t, raw_takes_all_from_the_query);
     tcase_add_test(t, raw_is_refused);
     tcase_add_test(t, raw_answers_say_what_they_are);
@@ -256,6 +256,5 @@ XN_SUITE(proto_bits) {
     tcase_add_test(t, whole_bytes_stay_in_place);
     tcase_add_test(t, bits_are_refused);
     tcase_add_test(t, bits_are_written_to_files);
-    suite_add_tcase(s, t);
     return s;
 }

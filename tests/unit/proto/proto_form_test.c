@@ -180,13 +180,11 @@ END_TEST
 
 XN_SUITE(proto_form) {
     Suite *s = suite_create("proto_form");
-    TCase *t = tcase_create("forms");
-    tcase_set_timeout(t, 60);
+    TCase *t = xn_test_case(s, "forms", 60);
     tcase_add_test(t, parses_content_types);
     tcase_add_test(t, guesses_content_types);
     tcase_add_test(t, near_words);
     tcase_add_test(t, negotiates);
     tcase_add_test(t, names_and_ids);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -328,8 +328,7 @@ END_TEST
 
 XN_SUITE(proto_json) {
     Suite *s = suite_create("proto_json");
-    TCase *t = tcase_create("requests");
-    tcase_set_timeout(t, 120);
+    TCase *t = xn_test_case(s, "requests", 120);
     tcase_add_test(t, parses_everything);
     tcase_add_test(t, parses_defaults_and_escapes);
     tcase_add_test(t, parses_parameter_forms);
@@ -342,6 +341,5 @@ XN_SUITE(proto_json) {
     tcase_add_test(t, parses_weights);
     tcase_add_test(t, refuses_every_truncation);
     tcase_add_test(t, survives_every_failed_allocation);
-    suite_add_tcase(s, t);
     return s;
 }

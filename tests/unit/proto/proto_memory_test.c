@@ -185,12 +185,10 @@ END_TEST
 
 XN_SUITE(proto_memory) {
     Suite *s = suite_create("proto_memory");
-    TCase *t = tcase_create("memory");
-    tcase_set_timeout(t, 120);
+    TCase *t = xn_test_case(s, "memory", 120);
     tcase_add_test(t, a_growing_token_survives_failures);
     tcase_add_test(t, no_document_takes_more_than_the_bound);
     tcase_add_test(t, random_documents_hold_the_bound);
     tcase_add_test(t, refuses_many_values);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -365,8 +365,7 @@ END_TEST
 
 XN_SUITE(proto_number) {
     Suite *s = suite_create("proto_number");
-    TCase *t = tcase_create("numbers");
-    tcase_set_timeout(t, 240);
+    TCase *t = xn_test_case(s, "numbers", 240);
     tcase_add_test(t, reads_edges);
     tcase_add_test(t, reads_long_texts);
     tcase_add_test(t, refuses_what_is_no_json_number);
@@ -377,6 +376,5 @@ XN_SUITE(proto_number) {
     tcase_add_test(t, reads_every_half);
     tcase_add_test(t, reads_every_bfloat);
     tcase_add_test(t, refuses_overflow);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -191,14 +191,12 @@ END_TEST
 
 XN_SUITE(proto_safetensors) {
     Suite *s = suite_create("proto_safetensors");
-    TCase *t = tcase_create("files");
-    tcase_set_timeout(t, 60);
+    TCase *t = xn_test_case(s, "files", 60);
     tcase_add_test(t, parses);
     tcase_add_test(t, takes_parameters_from_the_query);
     tcase_add_test(t, refuses_bad_queries);
     tcase_add_test(t, refuses_bad_files);
     tcase_add_test(t, refuses_bad_lengths);
     tcase_add_test(t, parses_weights);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -179,13 +179,11 @@ END_TEST
 
 XN_SUITE(proto_weights_file) {
     Suite *s = suite_create("proto_weights_file");
-    TCase *t = tcase_create("weights_file");
-    tcase_set_timeout(t, 60);
+    TCase *t = xn_test_case(s, "weights_file", 60);
     tcase_add_test(t, reads_back_what_was_written);
     tcase_add_test(t, the_format_is_fixed);
     tcase_add_test(t, torn_and_altered_files_are_known);
     tcase_add_test(t, foreign_files_are_told);
     tcase_add_test(t, limits_hold_for_files);
-    suite_add_tcase(s, t);
     return s;
 }
