@@ -6,6 +6,13 @@
 
 #include "bk_run.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What memory that a step writes holds before. */
+enum { BK_POISON = 0xa5 };
+
 typedef struct bk_step {
     xn_step step;
     bool exact; /* results are compared as they are; else within what sigmoid and softmax may err */
@@ -32,14 +39,20 @@ void bk_step_of_case(const bk_case *c, bk_step *out);
 void bk_step_fill(xn_rng *rng, bool special, bk_step *s);
 /* Those parts that the step reads, or `all` there may be; `signs`: the kernel's are 1 and -1. */
 void bk_step_weigh(xn_rng *rng, bool all, bool signs, bk_step *s);
+/* The step of a seed, with its data: any datatype, layout, part of a tensor and epilogue that the
+ * kind may have. large: an image may have 12,000 pixels. */
+void bk_step_random(xn_step_kind kind, uint64_t seed, bool large, bk_step *out);
 void bk_step_free(bk_step *s);
 
 /* In batches of so many images; false where the path cannot run it. */
 bool bk_step_run(const bk_target *t, bk_step *s, int64_t batch, bk_written *out);
 void bk_written_free(bk_written *w);
 
-/* Values and bits that are not the same; 0 and -0 are. */
-size_t bk_step_differences(const bk_step *s, const bk_written *got, const bk_written *right);
-void bk_step_describe(const bk_step *s, char text[BK_TEXT]);
+/* Fails the test where values or bits are not the same; 0 and -0 are. whose: got's. */
+void bk_step_expect(const char *whose, const bk_step *s, const bk_written *got,
+                    const bk_written *right);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

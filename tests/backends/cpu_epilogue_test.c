@@ -83,14 +83,10 @@ static void set_epilogue(bk_step *s, const xn_epilogue *e, int layout) {
 }
 
 static void compare(const bk_target *target, bk_step *s, const bk_written *right) {
-    char text[BK_TEXT];
     bk_written got;
     if (!bk_step_run(target, s, s->images, &got))
         return;
-    const size_t wrong = bk_step_differences(s, &got, right);
-    bk_step_describe(s, text);
-    ck_assert_msg(!wrong, "%s: %zu differ: %s; run seed %llu", target->name, wrong, text,
-                  (unsigned long long)xn_test_seed());
+    bk_step_expect(target->name, s, &got, right);
     bk_tally_add(target);
     bk_written_free(&got);
 }

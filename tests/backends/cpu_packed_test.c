@@ -55,7 +55,6 @@ static void set_variant(const variant *v, const bk_case *c, bk_step *s) {
 static void run_on(const bk_target *target, const variant *v, int64_t room, bk_step *s,
                    const bk_written *right) {
     const bool many = !strncmp(target->path, "bitgemm/", 8);
-    char text[BK_TEXT];
     bk_written got;
     if (target->stream->scratch)
         memset(target->stream->scratch, 0xff, target->stream->scratch_bytes);
@@ -64,10 +63,7 @@ static void run_on(const bk_target *target, const variant *v, int64_t room, bk_s
     ck_assert_msg(!ran || many || v->in == REAL, "%s took bits", target->path);
     if (!ran)
         return;
-    const size_t wrong = bk_step_differences(s, &got, right);
-    bk_step_describe(s, text);
-    ck_assert_msg(!wrong, "%s on %s: %zu differ, of %s; run seed %llu", v->name, target->path,
-                  wrong, text, (unsigned long long)xn_test_seed());
+    bk_step_expect(target->name, s, &got, right);
     bk_tally_add(target);
     bk_written_free(&got);
 }

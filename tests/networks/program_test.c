@@ -90,6 +90,8 @@ START_TEST(steps_that_contradict_each_other_are_refused) {
     REFUSED(steps[2].residual = 1, steps[2].residual_datatype = XN_FP16);
     REFUSED(steps[2].kind = XN_STEP_MUL, steps[2].second = 1);
     REFUSED(steps[0].input = -2);
+    REFUSED(steps[1].output = 3, steps[2].input = 3);
+    REFUSED(steps[2].output = XN_NO_TENSOR);
     close_backend(&b);
 }
 END_TEST
