@@ -60,8 +60,8 @@ bool xn_cpu_lookup_has_tiles(const xn_conv *conv, const xn_cpu_lookup_kernels *l
 }
 
 /* Measured (NOTES.md): what a row takes besides its elements is most of it for small images: 20 ns
- * for each plane that is joined and each channel that is split, 35 ns for each row of outputs. A
- * look-up or an addition takes 0.65 ns a block of outputs. Tiles go faster. */
+ * for each plane that is joined and each channel that is split, 35 ns for each row of outputs.
+ * Tiles go faster. */
 static double cost_ns(const xn_step *step, const void *kernels) {
     const xn_conv *conv = &step->conv;
     const xn_cpu_lookup_kernels *lookup = kernels;
@@ -71,12 +71,11 @@ static double cost_ns(const xn_step *step, const void *kernels) {
     const double in_rows =
         (double)conv->groups *
         (double)xn_cpu_min(conv->height, (int64_t)conv->out_height * conv->kernel_h);
-    const double planes = (double)xn_cpu_lookup_plane_count(conv, lookup);
-    const double across = lookup->lookup ? planes : planes * conv->kernel_w;
+    const double planes = (double)xn_cpu_lookup_plane_count(conv);
     const double blocks = (double)xn_cpu_div_up(conv->out_width, lookup->lanes);
     if (xn_cpu_lookup_has_tiles(conv, lookup))
         return 0.14 * outputs + 10 * rows;
-    return rows * (35 + 0.65 * blocks * across * conv->kernel_h) +
+    return rows * (35 + lookup->look_up_ns * blocks * planes * conv->kernel_h) +
            in_rows * (20 * (planes + conv->group_channels) +
                       0.05 * (double)conv->kernel_w * conv->out_width) +
            0.03 * (outputs + inputs);
@@ -88,7 +87,7 @@ static void lay_out(const xn_conv *conv, const xn_cpu_lookup_kernels *lookup,
     size_t channels = (size_t)conv->group_channels,
            strip = (size_t)xn_cpu_lookup_strip_pitch(state);
     size_t across = channels * (size_t)conv->kernel_w;
-    size_t plane = (size_t)xn_cpu_lookup_plane_pitch(state, lookup), longest = 0; /* segment */
+    size_t planes = (size_t)xn_cpu_lookup_plane_count(conv), longest = 0; /* segment */
     size_t blocks = xn_cpu_lookup_has_tiles(conv, lookup) ? strip / (size_t)lookup->lanes : 0;
     for (int32_t s = 0; s < state->rows.segment_count; s++)
         longest = (size_t)xn_cpu_max((int64_t)longest, state->rows.segments[s].count);
@@ -97,13 +96,13 @@ static void lay_out(const xn_conv *conv, const xn_cpu_lookup_kernels *lookup,
         int array;
         size_t count, bytes;
     } arrays[] = {
-        {XN_CPU_LOOKUP_PLANES, ring * (size_t)xn_cpu_lookup_plane_count(conv, lookup) * plane, 1},
-        {XN_CPU_LOOKUP_PAD, plane, 1},
+        {XN_CPU_LOOKUP_PLANES, ring * planes * strip, 1},
+        {XN_CPU_LOOKUP_PAD, strip, 1},
         {XN_CPU_LOOKUP_SIGNS, channels * pitch, 1},
         {XN_CPU_LOOKUP_MAGNITUDES, pitch, sizeof(float)},
         {XN_CPU_LOOKUP_SUMS, ring * strip, sizeof(float)},
         {XN_CPU_LOOKUP_ZERO, strip, sizeof(float)},
-        {XN_CPU_LOOKUP_TAPS, across * (size_t)conv->kernel_h, sizeof(uint8_t *)},
+        {XN_CPU_LOOKUP_TAPS, planes * (size_t)conv->kernel_h, sizeof(uint8_t *)},
         {XN_CPU_LOOKUP_POINTERS, across + (size_t)conv->kernel_h, sizeof(void *)},
         {XN_CPU_LOOKUP_SLOTS, (size_t)conv->kernel_h, sizeof(int32_t)},
         {XN_CPU_LOOKUP_FIRST, strip, sizeof(int16_t)},
@@ -180,8 +179,7 @@ static void task(void *context, int64_t unit, int thread) {
         .group = (int32_t)(rest % conv->groups),
         .x0 = x0,
         .n = (int32_t)xn_cpu_min(state->strip, conv->out_width - x0),
-        .plane_count = xn_cpu_lookup_plane_count(conv, lookup),
-        .plane_pitch = xn_cpu_lookup_plane_pitch(state, lookup),
+        .plane_count = xn_cpu_lookup_plane_count(conv),
         .strip_pitch = xn_cpu_lookup_strip_pitch(state),
         .with_k = conv->epilogue.k,
         .stream = j->stream,

@@ -18,9 +18,6 @@
 /* A kernel row's taps, channel by channel, go into `planes` patterns. */
 typedef struct xn_cpu_lookup_weights {
     int32_t planes;
-    /* [O][filter]: indices (c*KH + i)*KW + j of the filter's taps, those of weight +1 first;
-     * plus[o] of them are +1. */
-    int32_t *order, *plus;
     uint8_t *tables; /* [O][KH][planes][XN_CPU_TABLE_BYTES] */
     /* [O][KH + 1][KW]: the sum of the weights of all channels in the kernel rows above i. */
     int32_t *above;
@@ -30,15 +27,15 @@ extern const xn_cpu_form xn_cpu_lookup_form;
 
 /* The arrays of a thread's slice. */
 enum {
-    XN_CPU_LOOKUP_PLANES, /* uint8 [ring][planes][plane_pitch] */
-    XN_CPU_LOOKUP_PAD,    /* uint8 [plane_pitch]: a row outside the image */
+    XN_CPU_LOOKUP_PLANES, /* uint8 [ring][planes][strip] */
+    XN_CPU_LOOKUP_PAD,    /* uint8 [strip]: a row outside the image */
     XN_CPU_LOOKUP_SIGNS, /* uint8 [C/G][pitch]: of one input row, before they are joined to patterns
                           */
     XN_CPU_LOOKUP_MAGNITUDES, /* float [pitch]: sum over the channels of |I|, of one input row */
     XN_CPU_LOOKUP_SUMS, /* float [ring][strip]: the same under the kernel's columns, of each output
                          */
     XN_CPU_LOOKUP_ZERO, /* float [strip]: the sums of a row outside the image */
-    XN_CPU_LOOKUP_TAPS, /* const uint8 *[filter]: where output 0 reads each plane */
+    XN_CPU_LOOKUP_TAPS, /* const uint8 *[KH][planes]: where output 0 reads each plane */
     XN_CPU_LOOKUP_POINTERS, /* const void *[max(KH, KW, C/G * KW)] */
     XN_CPU_LOOKUP_SLOTS,  /* int32 [KH]: the ring's slot of each tap row that is inside the image */
     XN_CPU_LOOKUP_FIRST,  /* int8 or int16 [strip]: what an output starts from */
@@ -61,20 +58,13 @@ typedef struct xn_cpu_lookup_state {
     size_t offset[XN_CPU_LOOKUP_ARRAYS];
 } xn_cpu_lookup_state;
 
-/* A kernel row's taps are joined 4 to a plane; without look-ups a channel is a plane. */
-static inline int64_t xn_cpu_lookup_plane_count(const xn_conv *conv,
-                                                const xn_cpu_lookup_kernels *lookup) {
-    int64_t across = (int64_t)conv->group_channels * conv->kernel_w;
-    return lookup->lookup ? xn_cpu_div_up(across, XN_CPU_PATTERN_TAPS) : conv->group_channels;
+/* A kernel row's taps are joined 4 to a plane. */
+static inline int64_t xn_cpu_lookup_plane_count(const xn_conv *conv) {
+    return xn_cpu_div_up((int64_t)conv->group_channels * conv->kernel_w, XN_CPU_PATTERN_TAPS);
 }
 
 static inline int64_t xn_cpu_lookup_strip_pitch(const xn_cpu_lookup_state *state) {
     return xn_cpu_div_up(state->strip, XN_CPU_ALIGNMENT) * XN_CPU_ALIGNMENT;
-}
-
-static inline int64_t xn_cpu_lookup_plane_pitch(const xn_cpu_lookup_state *state,
-                                                const xn_cpu_lookup_kernels *lookup) {
-    return lookup->lookup ? xn_cpu_lookup_strip_pitch(state) : state->rows.pitch;
 }
 
 /* Whether tiles (lookup_kernels.h) can have all of its outputs. */
@@ -94,7 +84,7 @@ typedef struct xn_cpu_lookup_unit {
     const xn_cpu_image *image;
     unsigned char *slice;
     int32_t group, x0, n; /* the strip: outputs x0 .. x0 + n */
-    int64_t plane_count, plane_pitch, strip_pitch;
+    int64_t plane_count, strip_pitch;
     bool with_k, stream;
     int32_t first_of[4]; /* what XN_CPU_LOOKUP_FIRST holds: filter, i0, i1, bytes of an element */
 } xn_cpu_lookup_unit;

@@ -5,7 +5,7 @@
  *
  * It goes inside XN_TARGET_BEGIN and END. */
 #define VECTOR_BYTES 64
-#define LOOKUP 1
+#define LOOK_UP_NS 0.65
 #define LOAD_TABLE(from)                                                                           \
     (vector_u8) _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)(from)))
 #define LOOK_UP(table, patterns)                                                                   \

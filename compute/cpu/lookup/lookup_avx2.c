@@ -11,7 +11,7 @@ XN_TARGET_BEGIN("avx2")
 
 #define LOOKUP_KERNELS xn_cpu_lookup_avx2
 #define VECTOR_BYTES 32
-#define LOOKUP 1
+#define LOOK_UP_NS 0.65
 #define LOAD_TABLE(from)                                                                           \
     (vector_u8) _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(from)))
 #define LOOK_UP(table, patterns)                                                                   \

@@ -4,8 +4,9 @@
  *
  *   LOOKUP_KERNELS   the table's symbol
  *   VECTOR_BYTES  16, 32 or 64
- *   LOOKUP        1: LOOK_UP(table, patterns) gives table[pattern] for each byte, LOAD_TABLE(from)
- *                 repeats 16 bytes over a vector
+ *   LOOK_UP(table, patterns)  table[pattern] for each byte
+ *   LOAD_TABLE(from)  16 bytes, repeated over a vector
+ *   LOOK_UP_NS    rough time of that and its addition
  *   SIGN_BYTES(v) a vector of bytes from 4 vectors of floats: 1 for v >= 0, else 0
  *   WIDEN(v, q)   quarter q of a vector of signed bytes, as floats
  *   MOST(a, b)    the larger of unsigned words
@@ -19,7 +20,7 @@
 enum {
     BLOCK = VECTOR_BYTES,             /* outputs */
     SIDE = VECTOR_BYTES < 64 ? 2 : 4, /* blocks side by side */
-    PART = LOOKUP ? 15 : 63,          /* planes whose bytes add up to no more than an int8 holds */
+    PART = 15,                        /* planes whose bytes add up to no more than an int8 holds */
 };
 
 /* ---- an input row ---- */
@@ -38,7 +39,7 @@ static void split(const float *restrict src, int32_t n, int64_t ahead, bool add,
         fetch_ahead(src + x + ahead);
         for (int q = 0; q < 4; q++)
             v[q] = *(const loose_f32 *)(src + x + q * LANES);
-        *(loose_u8 *)(sign + x) = SIGN_BYTES(v) * (LOOKUP ? 1 : 2);
+        *(loose_u8 *)(sign + x) = SIGN_BYTES(v);
         if (!magnitude)
             continue;
         for (int q = 0; q < 4; q++) {
@@ -50,13 +51,12 @@ static void split(const float *restrict src, int32_t n, int64_t ahead, bool add,
         }
     }
     for (; x < n; x++) {
-        sign[x] = src[x] >= 0.0f ? (LOOKUP ? 1 : 2) : 0;
+        sign[x] = src[x] >= 0.0f;
         if (magnitude)
             magnitude[x] = (add ? magnitude[x] : 0.0f) + fabsf(src[x]);
     }
 }
 
-#if LOOKUP
 static void join(const uint8_t *const *signs, int32_t taps, int32_t n, uint8_t *plane) {
     for (int32_t x = 0; x < n; x += BLOCK) {
         vector_u8 pattern = {0};
@@ -65,7 +65,6 @@ static void join(const uint8_t *const *signs, int32_t taps, int32_t n, uint8_t *
         *(loose_u8 *)(plane + x) = pattern;
     }
 }
-#endif
 
 INLINE vector_f32 row_sum(const float *const *rows, const int32_t count, int32_t x) {
     vector_f32 sum = *(const loose_f32 *)(rows[0] + x);
@@ -93,26 +92,12 @@ static void add_rows(const float *const *rows, int32_t count, int32_t n, float *
 /* Adds to sum, for `side` blocks from output x on, what planes from..to-1 give. */
 INLINE void add_planes(const xn_cpu_lookup_outputs *o, const int32_t from, const int32_t to,
                        int32_t x, vector_u8 *sum, const int side) {
-#if LOOKUP
     for (int32_t p = from; p < to; p++) {
         const uint8_t *plane = o->planes[p] + x;
         const vector_u8 table = LOAD_TABLE(o->tables + (size_t)p * XN_CPU_TABLE_BYTES);
         for (int s = 0; s < side; s++)
             sum[s] += LOOK_UP(table, *(const loose_u8 *)(plane + s * BLOCK));
     }
-#else
-    int32_t p = from;
-    for (; p < to && p < o->plus; p++) {
-        const uint8_t *plane = o->planes[o->order[p]] + x;
-        for (int s = 0; s < side; s++)
-            sum[s] += *(const loose_u8 *)(plane + s * BLOCK);
-    }
-    for (; p < to; p++) {
-        const uint8_t *plane = o->planes[o->order[p]] + x;
-        for (int s = 0; s < side; s++)
-            sum[s] -= *(const loose_u8 *)(plane + s * BLOCK);
-    }
-#endif
 }
 
 /* K's sums are not negative, so their bits are in their order, and infinity and NaN the largest. */
@@ -213,7 +198,7 @@ INLINE bool emit_some(const xn_cpu_lookup_outputs *o, const int32_t count, const
  * the path is for. One row of sums is what several filters share. */
 static bool emit(const xn_cpu_lookup_outputs *outputs, float *dst) {
     const xn_cpu_lookup_outputs o = *outputs;
-    if (LOOKUP && o.count == 3 && o.row_count == 3) {
+    if (o.count == 3 && o.row_count == 3) {
         const float *const rows[3] = {o.rows[0], o.rows[1], o.rows[2]};
         const uint8_t *const planes[3] = {o.planes[0], o.planes[1], o.planes[2]};
         xn_cpu_lookup_outputs three = o;
@@ -247,12 +232,10 @@ static void dots(const xn_cpu_lookup_outputs *o, int32_t *dst) {
 }
 
 const xn_cpu_lookup_kernels LOOKUP_KERNELS = {
+    .look_up_ns = LOOK_UP_NS,
     .lanes = BLOCK,
-    .lookup = LOOKUP,
     .split = split,
-#if LOOKUP
     .join = join,
-#endif
     .add_rows = add_rows,
     .take = TAKE,
     .tile = TILE,

@@ -1,15 +1,12 @@
 /* lookup_kernels.h: the vector kernels of the path lookup, a table for each instruction set;
  * lookup_body.h is their one text. Pure functions of their arguments.
  *
- * Signs of an input row become planes of bytes, which the outputs then add up:
+ * Signs of an input row become planes of bytes, which the outputs then add up. A byte is a pattern,
+ * the signs of 4 taps of one kernel row as bits; a table of 16 bytes, made of the filter's signs
+ * there, turns it into what the 4 taps add. One look-up and one addition for 4 taps.
  *
- *   LOOKUP    (a byte shuffle at hand) a byte is a pattern, the signs of 4 taps of one kernel row
- *             as bits; a table of 16 bytes, made of the filter's signs there, turns it into what
- *             the 4 taps add. One look-up and one addition for 4 taps.
- *   without   a byte is 2 for +1 and 0 for -1; it is added or subtracted, tap by tap.
- *
- * Either way a tap of weight w adds 2 w for sign +1 and nothing for sign -1, and so nothing outside
- * the image, where planes are 0 (pad value 1: all ones); then
+ * A tap of weight w adds 2 w for sign +1 and nothing for sign -1, and so nothing outside the image,
+ * where planes are 0 (pad value 1: all ones); then
  *
  *     dot[x] = first[x] + sum of what the taps add,   first[x] = -(sum of w over the taps that
  *                                                     count at x)
@@ -44,12 +41,10 @@ typedef struct xn_cpu_lookup_row {
 /* One row of outputs of one filter. */
 typedef struct xn_cpu_lookup_outputs {
     const uint8_t *const *planes; /* [count], where output 0 reads */
-    int32_t count;                /* planes of patterns, or taps */
-    const uint8_t *tables;        /* LOOKUP: [count][TABLE_BYTES] */
-    const int32_t *order;         /* without: the taps of weight +1, then the others */
-    int32_t plus;                 /* without: how many are +1 */
-    const void *first;            /* int8 [n], or int16 [n] for dots */
-    const float *const *rows;     /* [row_count]: K's sum is the sum of these; or none: K is 1 */
+    int32_t count;
+    const uint8_t *tables;    /* [count][TABLE_BYTES] */
+    const void *first;        /* int8 [n], or int16 [n] for dots */
+    const float *const *rows; /* [row_count]: K's sum is the sum of these; or none: K is 1 */
     int32_t row_count;
     float factor, bias;
     int32_t taps; /* of the filter: the largest dot */
@@ -78,17 +73,17 @@ typedef struct xn_cpu_lookup_tile {
 } xn_cpu_lookup_tile;
 
 typedef struct xn_cpu_lookup_kernels {
-    int lanes; /* outputs of a block: bytes of a vector */
-    bool lookup;
-    /* sign[x] = the byte of src[x] (a pattern of one tap, or 0 and 2). magnitude: NULL, or |src| is
+    double look_up_ns; /* rough time of a look-up and its addition, of a block */
+    int lanes;         /* outputs of a block: bytes of a vector */
+    /* sign[x] = the pattern of one tap, src[x]. magnitude: NULL, or |src| is
      * stored (add false) or added. What is `ahead` floats further is fetched for the next call. */
     void (*split)(const float *src, int32_t n, int64_t ahead, bool add, uint8_t *sign,
                   float *magnitude);
-    /* LOOKUP: plane[x] bit t = signs[t][x], t < taps <= PATTERN_TAPS. */
+    /* plane[x] bit t = signs[t][x], t < taps <= PATTERN_TAPS. */
     void (*join)(const uint8_t *const *signs, int32_t taps, int32_t n, uint8_t *plane);
     /* dst[x] = sum of rows[r][x], r < count. */
     void (*add_rows)(const float *const *rows, int32_t count, int32_t n, float *dst);
-    /* LOOKUP, kernels of up to 2 * PATTERN_TAPS columns: all of the above for one row. planes: 1 or
+    /* Kernels of up to 2 * PATTERN_TAPS columns: all of the above for one row. planes: 1 or
      * 2, plane_pitch apart. sums: NULL, or [n]. NULL where the steps by themselves are as fast. */
     void (*take)(const xn_cpu_lookup_row *row, size_t plane_pitch, uint8_t *planes, float *sums);
     /* From the image to the outputs, with K, in one pass. False as emit. May be NULL. */

@@ -6,7 +6,9 @@
 
 #define LOOKUP_KERNELS xn_cpu_lookup_portable
 #define VECTOR_BYTES 16
-#define LOOKUP 0
+#define LOOK_UP_NS 2.0
+#define LOAD_TABLE(from) *(const loose_u8 *)(from)
+#define LOOK_UP(table, patterns) look_up(table, patterns)
 #define SIGN_BYTES(v) sign_bytes(v)
 #define WIDEN(v, q) widen(v, q)
 #define MOST(a, b) (((b) & (vector_u32)((b) > (a))) | ((a) & ~(vector_u32)((b) > (a))))
@@ -19,6 +21,16 @@ typedef int32_t part_i32 __attribute__((vector_size(16)));
 typedef int16_t part_i16 __attribute__((vector_size(16)));
 typedef int8_t part_i8 __attribute__((vector_size(16)));
 typedef uint8_t part_u8 __attribute__((vector_size(16)));
+
+/* No shuffle by variable bytes: what each of the 4 taps adds, where its bit is set. */
+static inline __attribute__((always_inline)) part_u8 look_up(part_u8 table, part_u8 patterns) {
+    part_u8 sum = {0};
+    for (int t = 0; t < XN_CPU_PATTERN_TAPS; t++) {
+        const uint8_t bit = (uint8_t)(1 << t);
+        sum += (part_u8)((patterns & bit) != 0) & table[bit];
+    }
+    return sum;
+}
 
 /* Comparisons give lanes of all ones; the low byte of each. */
 static inline __attribute__((always_inline)) part_u8 sign_bytes(const part_f32 v[4]) {

@@ -11,7 +11,7 @@ static void *array(const xn_cpu_lookup_unit *w, int which) {
 }
 
 static uint8_t *planes_of(const xn_cpu_lookup_unit *w, int64_t slot) {
-    return (uint8_t *)array(w, XN_CPU_LOOKUP_PLANES) + slot * w->plane_count * w->plane_pitch;
+    return (uint8_t *)array(w, XN_CPU_LOOKUP_PLANES) + slot * w->plane_count * w->strip_pitch;
 }
 
 static float *sums_of(const xn_cpu_lookup_unit *w, int64_t slot) {
@@ -44,7 +44,7 @@ static const float *input_row(const xn_cpu_lookup_unit *w, int32_t c, int32_t y)
 static void split_segment(const xn_cpu_lookup_unit *w, const xn_cpu_segment *segment,
                           const float *row, bool add, uint8_t *signs, float *magnitudes) {
     const xn_conv *conv = w->conv;
-    const int outside = conv->pad_value == 1 ? w->kernels->lookup ? 1 : 2 : 0;
+    const int outside = conv->pad_value == 1;
     int64_t start = (int64_t)w->x0 * conv->stride_w + segment->start;
     int32_t count = segment->count - (w->state->strip - w->n), first, last;
     xn_cpu_valid_outputs(start, conv->stride_w, conv->width, count, &first, &last);
@@ -79,7 +79,7 @@ static void join_signs(const xn_cpu_lookup_unit *w, uint8_t *planes) {
     for (int32_t t = 0; t < across; t += XN_CPU_PATTERN_TAPS) {
         w->kernels->join(signs + t, (int32_t)xn_cpu_min(across - t, XN_CPU_PATTERN_TAPS), w->n,
                          planes);
-        planes += w->plane_pitch;
+        planes += w->strip_pitch;
     }
 }
 
@@ -99,7 +99,7 @@ static void take_at_once(const xn_cpu_lookup_unit *w, int32_t in_y, uint8_t *pla
         .n = w->n,
         .outside = conv->pad_value == 1,
     };
-    w->kernels->take(&row, (size_t)w->plane_pitch, planes, sums);
+    w->kernels->take(&row, (size_t)w->strip_pitch, planes, sums);
 }
 
 static void take_row(const xn_cpu_lookup_unit *w, int32_t in_y) {
@@ -111,7 +111,7 @@ static void take_row(const xn_cpu_lookup_unit *w, int32_t in_y) {
         take_at_once(w, in_y, planes, w->with_k ? sums_of(w, slot) : NULL);
         return;
     }
-    uint8_t *signs = w->kernels->lookup ? array(w, XN_CPU_LOOKUP_SIGNS) : planes;
+    uint8_t *signs = array(w, XN_CPU_LOOKUP_SIGNS);
     for (int32_t c = 0; c < w->conv->group_channels; c++) {
         const float *row = input_row(w, c, in_y);
         for (int32_t s = 0; s < rows->segment_count; s++) {
@@ -120,8 +120,7 @@ static void take_row(const xn_cpu_lookup_unit *w, int32_t in_y) {
                           magnitudes ? magnitudes + offset : NULL);
         }
     }
-    if (w->kernels->lookup)
-        join_signs(w, planes);
+    join_signs(w, planes);
     if (!w->with_k)
         return;
     const float **columns = array(w, XN_CPU_LOOKUP_POINTERS);
@@ -149,27 +148,19 @@ static void find_slots(const xn_cpu_lookup_unit *w, const band_row *row) {
     }
 }
 
-/* With look-ups [KH][planes], else in the order of the filter's taps, [C][KH][KW]. */
+/* Fills XN_CPU_LOOKUP_TAPS. Returns the number of planes. */
 static int32_t find_planes(const xn_cpu_lookup_unit *w, const band_row *row) {
     const xn_conv *conv = w->conv;
-    const int64_t pitch = w->plane_pitch;
+    const int64_t pitch = w->strip_pitch;
     const int32_t planes = (int32_t)w->plane_count, *slots = array(w, XN_CPU_LOOKUP_SLOTS);
-    const bool lookup = w->kernels->lookup;
     const uint8_t **taps = array(w, XN_CPU_LOOKUP_TAPS);
     for (int32_t i = 0; i < conv->kernel_h; i++) {
         const bool inside = i >= row->i0 && i < row->i1;
         const uint8_t *from = inside ? planes_of(w, slots[i]) : array(w, XN_CPU_LOOKUP_PAD);
-        for (int32_t p = 0; p < planes; p++) {
-            const uint8_t *plane = from + (inside ? p * pitch : 0);
-            if (lookup)
-                taps[i * planes + p] = plane;
-            else
-                for (int32_t j = 0; j < conv->kernel_w; j++)
-                    taps[(p * conv->kernel_h + i) * conv->kernel_w + j] =
-                        plane + w->state->rows.column[j];
-        }
+        for (int32_t p = 0; p < planes; p++)
+            taps[i * planes + p] = from + (inside ? p * pitch : 0);
     }
-    return lookup ? planes * conv->kernel_h : w->prepared->filter;
+    return planes * conv->kernel_h;
 }
 
 /* The weights of column j in the kernel rows that count, of all channels. */
@@ -335,8 +326,6 @@ static void output_row(xn_cpu_lookup_unit *w, const band_row *row) {
         const int32_t o = w->group * conv->group_out_channels + n;
         const size_t planes = (size_t)conv->kernel_h * (size_t)weights->planes;
         outputs.tables = weights->tables + (size_t)o * planes * XN_CPU_TABLE_BYTES;
-        outputs.order = weights->order + (size_t)o * (size_t)w->prepared->filter;
-        outputs.plus = weights->plus[o];
         output_filter(w, row, &outputs, o, &shared);
     }
 }
@@ -347,8 +336,8 @@ static void output_row(xn_cpu_lookup_unit *w, const band_row *row) {
  * output's first valid row: with dilation, outputs take turns.) */
 static void walk_band(xn_cpu_lookup_unit *w, int32_t y0, int32_t y1) {
     const xn_conv *conv = w->conv;
-    const int outside = conv->pad_value != 1 ? 0 : w->kernels->lookup ? XN_CPU_TABLE_BYTES - 1 : 2;
-    memset(array(w, XN_CPU_LOOKUP_PAD), outside, (size_t)w->plane_pitch);
+    const int outside = conv->pad_value == 1 ? XN_CPU_TABLE_BYTES - 1 : 0;
+    memset(array(w, XN_CPU_LOOKUP_PAD), outside, (size_t)w->strip_pitch);
     memset(array(w, XN_CPU_LOOKUP_ZERO), 0, (size_t)w->strip_pitch * sizeof(float));
     int32_t next = 0;
     for (int32_t y = y0; y < y1; y++) {

@@ -4,28 +4,6 @@
 #include "index.h"
 #include "xn_mem.h"
 
-/* The taps of weight +1 first; within each sign in memory order. */
-static void order_taps(const xn_prepared *p, xn_cpu_lookup_weights *to) {
-    const uint32_t *bits = p->weights->bits;
-    const int32_t words = p->weights->words;
-    for (int32_t o = 0; o < p->out_channels; o++) {
-        int32_t *order = to->order + (size_t)o * (size_t)p->filter;
-        int32_t count = 0;
-        for (uint32_t sign = 2; sign-- > 0;) {
-            for (int32_t t = 0; t < p->filter; t++) {
-                size_t tap = (size_t)(t % p->taps);
-                int32_t c = t / p->taps;
-                size_t word =
-                    ((size_t)o * (size_t)p->taps + tap) * (size_t)words + (size_t)(c / 32);
-                if ((bits[word] >> (c % 32) & 1u) == sign)
-                    order[count++] = t;
-            }
-            if (sign)
-                to->plus[o] = count;
-        }
-    }
-}
-
 /* What the taps of a kernel row add, 4 at a time, for each pattern of signs: twice the weights of
  * the taps that are +1. Also the sums of the weights above each kernel row (lookup_kernels.h). */
 static void lay_out_tables(const xn_prepared *p, xn_cpu_lookup_weights *to) {
@@ -62,8 +40,6 @@ static void free_weights(void *made) {
         return;
     xn_mem_free(w->above);
     xn_mem_free(w->tables);
-    xn_mem_free(w->plus);
-    xn_mem_free(w->order);
     xn_mem_free(w);
 }
 
@@ -75,15 +51,12 @@ static void *make_weights(const xn_prepared *p, int variant) {
     if (!w)
         return NULL;
     w->planes = (int32_t)xn_cpu_div_up(p->filter / p->kernel_h, XN_CPU_PATTERN_TAPS);
-    w->order = xn_mem_zalloc(outputs * (size_t)p->filter, sizeof *w->order);
-    w->plus = xn_mem_zalloc(outputs, sizeof *w->plus);
     w->tables = xn_mem_zalloc(outputs * (size_t)(p->kernel_h * w->planes), XN_CPU_TABLE_BYTES);
     w->above = xn_mem_zalloc(outputs * (size_t)((p->kernel_h + 1) * p->kernel_w), sizeof *w->above);
-    if (!w->order || !w->plus || !w->tables || !w->above) {
+    if (!w->tables || !w->above) {
         free_weights(w);
         return NULL;
     }
-    order_taps(p, w);
     lay_out_tables(p, w);
     return w;
 }
