@@ -135,17 +135,13 @@ static xn_status find_wanted(xn_models *models, const char *name,
     return XN_OK;
 }
 
-/* Whether the version's folder is another one by now, or has other files. */
-static bool has_changed(xn_models *models, const char *name, const xn_model_folder *was) {
+/* Of the version's folder, as it is now; 0: it cannot be opened. */
+static uint64_t fingerprint_of(xn_models *models, const char *name, const char *version) {
     xn_model_folder now;
-    xn_model_location location;
-    if (was->fd < 0 || !find_location(models, name, &location))
-        return false;
-    if (xn_model_folder_open(&location, was->version, &now, NULL) != XN_OK)
-        return true;
-    bool changed = now.fingerprint != was->fingerprint;
+    if (xn_models_open_folder(models, name, version, NULL, &now, NULL) != XN_OK)
+        return 0;
     xn_model_folder_close(&now);
-    return changed;
+    return now.fingerprint;
 }
 
 /* ---- loading ---- */
@@ -197,7 +193,8 @@ static xn_status read_version(const loading *l, const char *number, xn_model_ver
         status =
             xn_model_version_read(name, &folder, l->overrides, &models->limits, &version, error);
         end_reading(models, reading);
-        bool changed = has_changed(models, name, &folder);
+        const bool changed =
+            folder.fd >= 0 && fingerprint_of(models, name, folder.version) != folder.fingerprint;
         *fingerprint = folder.fingerprint;
         xn_model_folder_close(&folder);
         if (!changed || atomic_load(&models->stop)) {
@@ -234,7 +231,8 @@ static int64_t replaced_locked(const loading *l, const char *number) {
     return bytes;
 }
 
-/* Counts so much more memory of a version; what it replaces counts until it does, but may go. */
+/* Counts `more` bytes of a version. What it is about to replace stays in models->bytes, but is not
+ * held against the limit. */
 static xn_status reserve(const loading *l, const char *number, int64_t more, xn_error *error) {
     xn_models *models = l->models;
     xn_status status = XN_OK;
@@ -435,12 +433,8 @@ static xn_status load_version(const loading *l, const char *number, xn_error *er
 /* Whether the version's folder is as it was when it was loaded last, and that went well. */
 static bool is_unchanged(const loading *l, const char *number) {
     const xn_model_slot *slot = xn_model_slot_locked(l->entry, number); /* this thread's */
-    xn_model_folder now;
-    if (!slot || !slot->fingerprint || slot->failed ||
-        xn_models_open_folder(l->models, l->entry->name, number, NULL, &now, NULL) != XN_OK)
-        return false;
-    xn_model_folder_close(&now);
-    return now.fingerprint == slot->fingerprint;
+    return slot && slot->fingerprint && !slot->failed &&
+           fingerprint_of(l->models, l->entry->name, number) == slot->fingerprint;
 }
 
 /* The versions that are no longer wanted go, in one step. */
@@ -554,18 +548,15 @@ static xn_model_version *take_out_locked(xn_models *models, xn_model_entry *entr
 void xn_models_unload_entry(xn_models *models, xn_model_entry *entry, const char *reason) {
     xn_model_version *version;
     begin_exclusive(models, entry);
-    do {
-        pthread_mutex_lock(&models->mutex);
-        version = take_out_locked(models, entry, reason);
+    pthread_mutex_lock(&models->mutex);
+    while ((version = take_out_locked(models, entry, reason))) {
         pthread_mutex_unlock(&models->mutex);
-        if (!version)
-            continue;
         xn_log(XN_LOG_INFO, NULL, "model \"%s\" version %s unloaded: %s", entry->name,
                version->version, reason);
         retire(version);
         atomic_store(&models->changed, true);
-    } while (version);
-    pthread_mutex_lock(&models->mutex);
+        pthread_mutex_lock(&models->mutex);
+    }
     snprintf(entry->reason, sizeof entry->reason, "%s", reason);
     end_exclusive_locked(models, entry);
     pthread_mutex_unlock(&models->mutex);
