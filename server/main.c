@@ -184,7 +184,6 @@ static xn_status open_weights_dir(daemon_state *d, xn_error *error) {
                                             .poll_ms = c->weights_poll_ms,
                                             .max_elements = c->max_elements,
                                             .max_weights = c->max_weights,
-                                            .max_weights_bytes = c->max_weights_bytes,
                                             .loaded = weights_loaded,
                                             .context = d->service.engine};
     if (!c->weights_dir[0])

@@ -43,7 +43,7 @@ typedef struct xn_config {
     int64_t workers;      /* --workers 0           per device; 0 = 3 a GPU, one a CPU thread */
     int64_t threads;      /* --threads 0           CPU thread budget; 0 = all the process may use */
     int64_t http_threads; /* --http-threads 0      0 = by cores (xn_config_http_threads) */
-    int64_t inline_us;    /* --inline-us 100       work of at most so much there; 0 = none */
+    int64_t inline_us;    /* --inline-us 100       the longest work an HTTP thread does; 0 = none */
     xn_loss_policy on_device_loss; /* --on-device-loss exit|cpu */
     int64_t canary_interval_ms;    /* --canary-interval-ms 10000     0 = only at start */
     /* batching and the queue */

@@ -12,7 +12,8 @@
 
 #include <stdatomic.h>
 
-#define XN_INFERENCE_INLINE_BYTES ((size_t)256 << 10) /* so much is decoded or written inline */
+#define XN_INFERENCE_INLINE_BYTES                                                                  \
+    ((size_t)256 << 10) /* more is decoded or written in the background */
 
 typedef struct xn_inference xn_inference;
 

@@ -53,7 +53,7 @@ struct xn_asset {
 
 /* With room for weights_count weights on each device; one reference. */
 xn_status xn_asset_create(xn_store *store, int weights_count, xn_asset **out, xn_error *error);
-/* It holds so much more of the host's memory than when it was made: limits count it too. */
+/* The asset holds `bytes` more of the host's memory than before: limits count them too. */
 void xn_asset_grow(xn_asset *asset, int64_t bytes);
 /* Frees what is prepared on the device, also a part of it. */
 void xn_asset_unprepare(xn_asset *asset, int device);

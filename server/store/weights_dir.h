@@ -30,11 +30,11 @@
 typedef struct xn_weights_dir xn_weights_dir;
 
 typedef struct xn_weights_dir_options {
-    const char *path;                       /* outlives it */
-    int64_t poll_ms;                        /* 0: only at start and when asked */
-    int64_t max_elements;                   /* of one tensor, as for a PUT */
-    int64_t max_weights, max_weights_bytes; /* as of the store */
-    void (*loaded)(void *context);          /* once, when all that was there has been read */
+    const char *path;              /* outlives it */
+    int64_t poll_ms;               /* 0: only at start and when asked */
+    int64_t max_elements;          /* of one tensor, as for a PUT */
+    int64_t max_weights;           /* as of the store */
+    void (*loaded)(void *context); /* once, when all that was there has been read */
     void *context;
 } xn_weights_dir_options;
 

@@ -290,7 +290,6 @@ static void start(void) {
                                             .poll_ms = w.config.weights_poll_ms,
                                             .max_elements = w.config.max_elements,
                                             .max_weights = w.config.max_weights,
-                                            .max_weights_bytes = w.config.max_weights_bytes,
                                             .loaded = weights_loaded,
                                             .context = w.engine};
     law(!xn_thread_pool_create(2, &w.service.background_pool, &error) &&

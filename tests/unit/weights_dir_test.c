@@ -169,7 +169,6 @@ static void side_prepare(side *s) {
     const xn_store_device device = {&fake_gpu, s->gpu};
     ck_assert_int_eq(xn_store_create(&device, 1, &s->limits, s->metrics, &s->store, NULL), XN_OK);
     s->options.max_weights = s->limits.max_weights;
-    s->options.max_weights_bytes = s->limits.max_weights_bytes;
     atomic_store(&s->loaded, false);
 }
 

@@ -21,7 +21,7 @@
 
 #define SMALLEST_BITS 12              /* 4 KiB */
 #define STEPPED_BITS 16               /* above 64 KiB: quarter steps */
-#define QUICK_BYTES ((size_t)1 << 20) /* pinning so much takes a fraction of a millisecond */
+#define QUICK_BYTES ((size_t)1 << 20) /* pinning as many takes a fraction of a millisecond */
 #define LARGEST_BITS 46               /* no host has more than 64 TiB for one buffer */
 #define STEPPED_CLASS (STEPPED_BITS - SMALLEST_BITS)
 #define CLASS_COUNT (STEPPED_CLASS + 1 + (LARGEST_BITS - STEPPED_BITS) * 4)

@@ -2,8 +2,8 @@
  * them (the Makefile's FILES), so that what is served is what is in the tree.
  *
  * The page is public and holds no data: what it shows it asks of the other routes, with the key
- * that its user gives it. Its policy lets it load nothing but these files, talk to nobody but this
- * server, and be framed by no one. */
+ * that its user gives it. Its policy lets it load only these files and call only this server, and
+ * forbids frames around it. */
 #include "resources.h"
 
 #include <stdio.h>
