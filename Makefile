@@ -484,7 +484,7 @@ lint: ## format, layers, shellcheck, cppcheck, clang-tidy
 	@.ci/lint
 
 # ---- the manual page and completion, from the table that --help is printed from ----
-$(BUILD)/xnord-manual: deploy/manual/manual.c $(call obj,server/config/config_settings.c compute/core/status.c) $(MADE_WITH)/manual
+$(BUILD)/xnord-manual: deploy/manual/manual.c $(call obj,$(addprefix server/config/,config_settings.c version_policy.c otlp_target.c) compute/core/status.c) $(MADE_WITH)/manual
 	$(call say,CC,$<)
 	$(Q)$(command.manual) -o $@ $< $(parts)
 $(BUILD)/xnord.1: $(BUILD)/xnord-manual
