@@ -18,7 +18,7 @@ import kubernetes.client
 import kubernetes_validate
 import setting
 import yaml
-from processes import ROOT, Daemon, Process, request
+from processes import ROOT, Daemon, request
 
 KUBERNETES = ROOT / "deploy/kubernetes"
 KSERVE = ROOT / "deploy/kserve"
