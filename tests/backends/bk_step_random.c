@@ -214,7 +214,7 @@ static xn_step random_top_k(xn_rng *rng, bool large) {
 }
 
 static xn_step random_step(xn_rng *rng, xn_step_kind kind, bool large) {
-    static const xn_datatype gates[] = {XN_FP32, XN_FP16, XN_INT8};
+    static const xn_datatype gates[] = {XN_FP32, XN_FP16, XN_INT8, XN_UINT8};
     xn_step s;
     memset(&s, 0, sizeof s);
     s.kind = (int32_t)kind;
@@ -227,7 +227,7 @@ static xn_step random_step(xn_rng *rng, xn_step_kind kind, bool large) {
     set_epilogue(rng, &s);
     if (kind == XN_STEP_MUL) {
         s.second = 1;
-        s.second_datatype = (int32_t)gates[below(rng, 3)];
+        s.second_datatype = (int32_t)gates[below(rng, 4)];
         s.second_view = part_of(rng, s.conv.channels);
     }
     if (kind == XN_STEP_QUANTIZE)

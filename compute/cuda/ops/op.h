@@ -50,7 +50,7 @@ typedef struct xn_op_args {
     bool to_bytes;
     bool whole_words; /* images of bytes begin at multiples of 4 */
     bool linear;      /* there is a factor or a bias */
-    bool second_fp16;
+    int32_t second_datatype;
     xn_attributes attributes;
     /* of pools */
     int32_t height, width, out_width, kernel_h, kernel_w, stride_h, stride_w;

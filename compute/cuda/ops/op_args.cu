@@ -74,7 +74,7 @@ xn_op_args xn_op_args_of(const xn_step *step, int64_t images, const xn_op_inputs
     a.whole_words = (uintptr_t)a.input % 4 == 0 && a.input_pitch % 4 == 0;
     a.second = part_at(in->second, &step->second_view, step->second_datatype);
     a.second_pitch = pitch_of(&step->second_view, c->channels);
-    a.second_fp16 = step->second_datatype == XN_FP16;
+    a.second_datatype = step->second_datatype;
     a.stats = in->stats;
     a.turned = step->least ? in->scale : NULL;
     a.attributes = step->attributes;

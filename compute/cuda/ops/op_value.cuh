@@ -110,9 +110,7 @@ XN_HD void xn_op_load(const void *from, bool fp16, int64_t index, float (&v)[V])
 /* ---- accumulators: xn_step.h's kinds ---- */
 
 XN_HD float xn_op_gate(const xn_op_args &a, int64_t image, int32_t c) {
-    const int64_t at = image * a.second_pitch + c;
-    return a.second_fp16 ? xn_to_fp32(((const __half *)a.second)[at])
-                         : ((const float *)a.second)[at];
+    return xn_read_real(a.second, a.second_datatype, image * a.second_pitch + c);
 }
 
 /* Rounded by itself, whatever it is added to. */
