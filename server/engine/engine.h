@@ -70,7 +70,7 @@ bool xn_engine_try_run(xn_engine *engine, xn_job *job);
 xn_status xn_engine_submit(xn_engine *engine, xn_job *job, xn_error *error);
 
 /* Runs an asset with 1, 8 and `images` images of zeroes on every device, so that first requests
- * find made what first runs make; on the CPU with as many as are 50 ms of work, if that is fewer.
+ * find made what first runs make; on the CPU with as many as are 25 ms of work, if that is fewer.
  * Where there is no memory for a batch, smaller ones are run; what does not work is logged. Blocks;
  * engine: an xn_engine. XN_ERR_DRAINING is the only failure. */
 typedef struct xn_warm_up_wish {

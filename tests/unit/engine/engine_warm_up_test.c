@@ -128,7 +128,7 @@ START_TEST(callers_find_their_programs) {
 }
 END_TEST
 
-/* On the CPU none that is more than 50 ms of work, by estimate, but one image is always run. */
+/* On the CPU none that is more than 25 ms of work, by estimate, but one image is always run. */
 START_TEST(large_batches_are_left_out) {
     static const int32_t channels[2] = {60 * 1000 * 1000, INT32_MAX}; /* 2.4 and 86 ms an image */
     start(60000);
@@ -137,7 +137,7 @@ START_TEST(large_batches_are_left_out) {
     warm_up(NULL);
     ck_assert_int_eq(came, XN_OK);
     expect_runs(FAKE_GPU, 0, (int64_t[]){1, 8, LARGEST}, 3);
-    expect_runs(FAKE_CPU, 0, (int64_t[]){1, 8, 20}, _i ? 1 : 3);
+    expect_runs(FAKE_CPU, 0, (int64_t[]){1, 8, 10}, _i ? 1 : 3);
 }
 END_TEST
 
