@@ -32,7 +32,7 @@ static xn_model_config *read_config(const char *folder, int64_t side, int precis
         xn_bench_fail(folder, error.message);
     xn_graph_params *params = &config->params;
     int64_t *size = &params->input_shape.dims[params->input_layout == XN_IMAGE_NHWC ? 0 : 1];
-    if (side && side < size[0])
+    if (side && params->input_shape.rank == 3 && side < size[0])
         size[0] = size[1] = side;
     if (precision != XN_BENCH_AS_IT_SAYS)
         params->precision = (xn_precision)precision;
@@ -41,7 +41,7 @@ static xn_model_config *read_config(const char *folder, int64_t side, int precis
 }
 
 xn_network *xn_bench_model(const char *folder, int64_t side, int precision) {
-    static const xn_conv_limits limits = {INT32_MAX, INT32_MAX, INT64_MAX};
+    static const xn_conv_limits limits = {INT64_C(1) << 40, INT32_MAX, INT64_MAX};
     size_t length;
     void *memory = NULL, *tensors = read_file(folder, "model.safetensors", &length);
     xn_model_config *config = read_config(folder, side, precision);

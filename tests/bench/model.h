@@ -7,7 +7,7 @@
 
 enum { XN_BENCH_AS_IT_SAYS = -1 };
 
-/* Its network for pictures of at most side x side (0: its own size), in this xn_precision or
+/* Its network, of pictures for at most side x side (0: its own size), in this xn_precision or
  * XN_BENCH_AS_IT_SAYS. */
 xn_network *xn_bench_model(const char *folder, int64_t side, int precision);
 /* What the folder calls the network: the last part of its path. */

@@ -67,8 +67,10 @@ static void make_runner(const xn_bench_device *on, const xn_network *network, in
         r->input[i] = (unsigned char)xn_rng_next(&rng);
     if (network->step_count > MOST_STEPS)
         xn_bench_fail("network", "too many steps");
-    if (network->steps[0].conv.input_datatype != XN_UINT8)
-        xn_bench_fail("network", "takes no pictures as bytes");
+    const xn_conv *first = &network->steps[0].conv;
+    if (first->input_datatype != XN_UINT8 &&
+        (first->input_datatype != XN_BITS || first->channels % 8))
+        xn_bench_fail("network", "takes neither bytes nor bits that fill bytes");
     xn_problem_of_network(network, &problem);
     if (xn_program_create(&r->backend, on->stream, &problem, images, &r->program, &error) ||
         xn_program_ready(r->program, (const xn_prepared *const *)r->prepared, &error))
