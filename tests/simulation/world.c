@@ -67,7 +67,8 @@ void world_end_versions(int name, const version *by, uint64_t begun_step) {
 /* ---- at any moment ---- */
 
 /* Weights that are prepared for a device grow: what is registered next makes room for that. So do
- * connections that come: the requests behind them are refused. */
+ * connections that come: the requests behind them are refused, but not one that was admitted in the
+ * same step before them. */
 static void law_of_limits(const xn_metrics *metrics) {
     const struct {
         xn_gauge gauge;
@@ -82,11 +83,14 @@ static void law_of_limits(const xn_metrics *metrics) {
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         law(xn_metrics_gauge(metrics, limits[i].gauge) <= limits[i].limit, limits[i].law);
     const int64_t requests = xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT_BYTES);
-    const int64_t used = requests + xn_metrics_gauge(metrics, XN_GAUGE_PROGRAMS_BYTES) +
-                         xn_metrics_gauge(metrics, XN_GAUGE_CONNECTIONS_BYTES);
+    const int64_t connections = xn_metrics_gauge(metrics, XN_GAUGE_CONNECTIONS_BYTES);
+    const int64_t came = connections > w.last_connections ? connections - w.last_connections : 0;
+    const int64_t used =
+        requests + xn_metrics_gauge(metrics, XN_GAUGE_PROGRAMS_BYTES) + connections - came;
     law(requests <= w.last_bytes || used <= w.config.queue_bytes,
         "--queue-bytes bounds what requests add to programs and connections");
     w.last_bytes = requests;
+    w.last_connections = connections;
 }
 
 void world_check(void) {

@@ -153,7 +153,8 @@ typedef struct world {
     unsigned fail_allocations; /* in 10,000 */
     long allocations, fail_allocation; /* that one, from 1 on, fails; 0: none */
     bool fail_all_after;
-    int64_t end_ns, last_ns, last_bytes; /* of requests in flight */
+    int64_t end_ns, last_ns;
+    int64_t last_bytes, last_connections; /* of requests in flight; of connections */
     int counts[XN_ROUTE_COUNT][STATUSES], refused, successes;
 } world;
 
