@@ -26,8 +26,8 @@ START_TEST(spans_of_requests) {
     static const xt_reply ok = {XT_REPLY_TEXT, "HTTP/1.1 200 OK\r\n\r\n"};
     static const char *const expected[] = {
         "POST /v1/traces HTTP/1.1\r\n",
-        "\"traceId\":\"" TRACE "\"",
-        "\"parentSpanId\":\"" PARENT "\",\"kind\":2,",
+        ("\"traceId\":\"" TRACE "\""),
+        ("\"parentSpanId\":\"" PARENT "\",\"kind\":2,"),
         "\"name\":\"POST /conv\"",
         "\"name\":\"receive\"",
         "\"name\":\"decode\"",
