@@ -74,13 +74,13 @@ typedef struct xn_node {
     const xn_tensor *weight; /* conv */
     xn_conv conv;            /* conv, pools: geometry */
     /* Or NULL. */
-    xn_values *scale, *bias;        /* conv, affine */
-    xn_values *slope;               /* prelu */
-    xn_values *shift;               /* sign */
-    xn_values *turned;              /* max_pool of signs: -1 where it takes the least, else 1 */
-    const float *kernel;            /* stem */
-    const xn_values *gain, *offset; /* stem: of the channels of the input */
-    xn_attributes attributes;       /* those of its op; the others are 0 */
+    xn_values *scale, *bias;  /* conv, affine */
+    xn_values *slope;         /* prelu */
+    xn_values *shift;         /* sign */
+    xn_values *turned;        /* max_pool of signs: -1 where it takes the least, else 1 */
+    const float *kernel;      /* stem */
+    xn_values *gain, *offset; /* stem: of the channels of the input */
+    xn_attributes attributes; /* those of its op; the others are 0 */
 
     /* Where its values lie: in part of what another node has (concat, result), or in a tensor. */
     int holder;
@@ -127,6 +127,8 @@ void xn_lower_take_attributes(int op, const xn_attributes *from, xn_attributes *
 void *xn_lower_take(xn_lowering *l, size_t count, size_t bytes);
 /* Zeroes: one for each of the channels, or one for all. */
 xn_values *xn_lower_values(xn_lowering *l, int32_t channels, bool vary);
+/* The same values, one for each of the channels; NULL without memory, or where there are none. */
+xn_values *xn_lower_spread(xn_lowering *l, xn_values *values, int32_t channels);
 void xn_lower_free(xn_lowering *l);
 bool xn_lower_build(xn_lowering *l);
 /* A new node that reads one other and has its extent; XN_NOWHERE without memory. */
@@ -170,7 +172,7 @@ xn_status xn_lower_steps(xn_lowering *l, xn_error *error);
 /* Makes stems of convolutions of pictures; false without memory. */
 bool xn_lower_find_stems(xn_lowering *l);
 /* An array of a value for each channel, as planes are made of; NULL where there are no values. */
-const double *xn_lower_each(xn_lowering *l, const xn_values *values, int32_t channels);
+const double *xn_lower_each(xn_lowering *l, xn_values *values, int32_t channels);
 /* What the kernel of a stem is made of, but for factor and bias. */
 xn_planes_source xn_lower_planes_of(xn_lowering *l, const xn_node *stem);
 /* Values that may be multiplied by a power of 2 from 2^-60 to 2^60 and stay normal in fp32. */

@@ -35,6 +35,15 @@ xn_values *xn_lower_values(xn_lowering *l, int32_t channels, bool vary) {
     return values;
 }
 
+xn_values *xn_lower_spread(xn_lowering *l, xn_values *values, int32_t channels) {
+    if (!values || values->step)
+        return values;
+    xn_values *each = xn_lower_values(l, channels, true);
+    for (int32_t c = 0; each && c < channels; c++)
+        each->at[c] = values->at[0];
+    return each;
+}
+
 void xn_lower_free(xn_lowering *l) {
     while (l->blocks) {
         xn_block *next = l->blocks->next;
@@ -160,7 +169,7 @@ static double element(const xn_tensor *tensor, int64_t i) {
     return (double)value;
 }
 
-/* A tensor's values, each for so many channels in turn; a single one is for all. */
+/* A tensor's values, each for `each` channels in a row; a single one is for all. */
 static xn_values *values_of(xn_lowering *l, const xn_tensor *tensor, int64_t channels,
                             int64_t each) {
     xn_values *values = xn_lower_values(l, (int32_t)channels, tensor->elements > 1);

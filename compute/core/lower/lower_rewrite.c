@@ -132,18 +132,6 @@ static int meet_sign(const xn_lowering *l, signs *met, int node) {
     return XN_NOWHERE;
 }
 
-/* So that one for all channels is equal to as many that are the same. */
-static bool spread_shift(xn_lowering *l, xn_node *sign) {
-    const xn_values *shift = sign->shift;
-    const int32_t channels = sign->extent.channels;
-    if (!shift || shift->step)
-        return true;
-    sign->shift = xn_lower_values(l, channels, true);
-    for (int32_t c = 0; sign->shift && c < channels; c++)
-        sign->shift->at[c] = shift->at[0];
-    return sign->shift;
-}
-
 static void simplify_sign(xn_lowering *l, signs *met, int node) {
     const xn_node *sign = &l->nodes[node];
     pass_clips(l, node);
@@ -358,7 +346,10 @@ static bool simplify_signs(xn_lowering *l) {
     for (int i = 1; i < l->count; i++) {
         if (l->nodes[i].op != XN_OP_SIGN)
             continue;
-        if (!spread_shift(l, &l->nodes[i]))
+        /* so that one for all channels is equal to as many that are the same */
+        xn_node *sign = &l->nodes[i];
+        sign->shift = xn_lower_spread(l, sign->shift, sign->extent.channels);
+        if (l->no_memory)
             return false;
         simplify_sign(l, &met, i);
     }

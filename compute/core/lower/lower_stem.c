@@ -17,13 +17,9 @@ bool xn_lower_is_moderate(const xn_values *values, int32_t channels) {
     return true;
 }
 
-const double *xn_lower_each(xn_lowering *l, const xn_values *values, int32_t channels) {
-    if (!values || values->step)
-        return values ? values->at : NULL;
-    double *each = xn_lower_take(l, (size_t)channels, sizeof *each);
-    for (int32_t i = 0; each && i < channels; i++)
-        each[i] = values->at[0];
-    return each;
+const double *xn_lower_each(xn_lowering *l, xn_values *values, int32_t channels) {
+    const xn_values *each = xn_lower_spread(l, values, channels);
+    return each ? each->at : NULL;
 }
 
 xn_planes_source xn_lower_planes_of(xn_lowering *l, const xn_node *stem) {

@@ -19,8 +19,9 @@ typedef struct chain {
     xn_step step;
     int last; /* the node whose values it has now */
     stage stage;
-    int32_t channels;                                        /* of the output */
-    const xn_values *factor, *bias, *slope, *shift, *turned; /* turned instead of a factor */
+    int32_t channels; /* of the output */
+    xn_values *factor, *bias;
+    const xn_values *slope, *shift, *turned; /* turned instead of a factor */
     const xn_tensor *weight;
     const xn_node *stem;
     xn_planes *planes;
