@@ -88,7 +88,7 @@ CUDA_SRC    := $(call tree,compute/cuda,cu)
 TEST_SRC    := $(wildcard tests/*.c tests/fault/*.c tests/fuzz/*.c) \
                $(foreach folder,unit backends http networks,$(call tree,tests/$(folder),c))
 # What compute/ alone is tested with, for a cross-compiler without the server's libraries.
-COMPUTE_TEST_SRC := tests/main.c tests/output.c $(wildcard tests/backends/*.c) \
+COMPUTE_TEST_SRC := tests/main.c tests/output.c $(wildcard tests/backends/*.c tests/backends/cpu/*.c) \
                $(filter-out %/digits_test.c %/deep_test.c,$(wildcard tests/networks/*.c)) \
                $(patsubst %,tests/unit/compute/%_test.c,arena arith conv cpus half mem parallel tensor weights)
 TEST_CUDA_SRC := $(wildcard tests/backends/cuda/*.cu)

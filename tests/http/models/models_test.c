@@ -1,7 +1,7 @@
 /* Models of a real daemon where tables do not do (exchanges/models.txt): registered weights give
  * what /conv gives, a model comes with the request that loads it, small loads pass large ones. */
-#include "client/instance.h"
-#include "client/oip.h"
+#include "http/client/instance.h"
+#include "http/client/oip.h"
 #include "nw_write.h"
 #include "xn_mem.h"
 

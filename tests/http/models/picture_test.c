@@ -2,7 +2,7 @@
  * same file gives without a daemon (unit/proto/picture_test.c holds that against Pillow); answers
  * as labels; refusals and limits. The network's output is the mean of each channel, or its input.
  */
-#include "client/client.h"
+#include "http/client/client.h"
 #include "xn_mem.h"
 #include "xn_picture.h"
 

@@ -1,5 +1,5 @@
 /* An index of codes on a real daemon: packed signs in, a top_k out, in every form of answer. */
-#include "client/oip.h"
+#include "http/client/oip.h"
 
 #include <stdio.h>
 #include <string.h>

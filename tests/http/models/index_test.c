@@ -1,7 +1,7 @@
 /* Codes as an index that a daemon serves from the mapped file: what it finds, and what becomes of
  * it when the file is replaced, cut short, or written into. */
-#include "client/client.h"
-#include "client/oip.h"
+#include "http/client/client.h"
+#include "http/client/oip.h"
 #include "xn_test.h"
 
 #include <fcntl.h>

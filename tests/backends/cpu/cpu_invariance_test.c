@@ -1,7 +1,7 @@
 /* cpu_invariance_test.c: an answer of the CPU is the same bit for bit alone and in any batch: on
  * every path of an instruction set, in batches of 1 to 5 images, with 1 to 4 threads, and while
  * other streams compute. Where it is NaN it is NaN everywhere. What is right, other tests say. */
-#include "bk_step.h"
+#include "backends/bk_step.h"
 
 #include "xn_backends.h"
 #include "xn_mem.h"

@@ -2,7 +2,7 @@
  * that can run it, against ref. Values are small integers, factors powers of 2 and boxes of K have
  * a power of 2 of taps, so that every step of the equation is exact and results are equal bit by
  * bit. */
-#include "bk_step.h"
+#include "backends/bk_step.h"
 
 #include "xn_mem.h"
 

@@ -1,6 +1,6 @@
 /* POST /v2/models/{model}/infer on a real daemon: networks in every form of request and answer, bit
  * by bit what ref gives. What is refused: exchanges/infer.txt. */
-#include "client/oip.h"
+#include "http/client/oip.h"
 
 #include <math.h>
 #include <stdio.h>

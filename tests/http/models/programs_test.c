@@ -1,9 +1,9 @@
 /* What workers keep to run with: memory of the tensors between layers, which a small model can make
  * large. A limit refuses it, the queue's bytes count it, and it is given back. */
-#include "client/wire.h"
+#include "http/client/wire.h"
 #include "nw_write.h"
 
-#include "client/oip.h"
+#include "http/client/oip.h"
 
 #include <stdio.h>
 #include <string.h>

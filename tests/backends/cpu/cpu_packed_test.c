@@ -2,7 +2,7 @@
  * every path of the CPU, against ref: with the geometries of the table's integer cases, random
  * ones, small images, and outputs that do not fit the caches. Kernels are signs, factors powers of
  * 2 and shifts quarters, so that all is exact and equal bit by bit. */
-#include "bk_step.h"
+#include "backends/bk_step.h"
 #include "path.h"
 #include "xn_mem.h"
 
