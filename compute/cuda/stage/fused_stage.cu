@@ -121,13 +121,14 @@ static int64_t lay_out(const xn_step *step, int32_t layers, const xn_cuda_stage_
 }
 
 /* Cycles, fitted to cuts of 64 to 512 channels and 1 to 512 images on an H200: of the busiest
- * multiprocessor, for a block, a layer with the blocks that it sends bits to, a unit, and 32
- * filters of a unit by their products. Clusters of many lie within parts of a chip. */
+ * multiprocessor, for a block, a layer with the blocks that it sends bits to, a unit, whose
+ * residuals may be copied one by one, and 32 filters of a unit by their steps. Clusters of many lie
+ * within parts of a chip. */
 static double cycles(const stage_args *a, int32_t layers, const xn_conv *c,
                      const xn_cuda_stage_cut *cut, int64_t images, const xn_cuda_chip *chip) {
-    const double block = 11800, unit = 60;
-    const double layer = cut->cluster > 1 ? 1000 + 120 * cut->cluster : 1000;
-    const double filters = c->channels == 512 ? 200 : 60 + 3.4 * (c->channels * 9 / 64);
+    const double block = 13000, unit = a->single ? 300 : 60;
+    const double layer = cut->cluster > 1 ? 600 + 90 * cut->cluster : 600;
+    const double filters = 45 + 5 * (c->channels * 9 / 64);
     const int32_t all = chip->multiprocessors;
     const int32_t usable = cut->cluster > 8   ? all * 28 / 33
                            : cut->cluster > 2 ? all * 10 / 11
@@ -158,7 +159,7 @@ xn_cuda_stage_cut xn_cuda_stage_cut_of(const xn_step *step, int32_t layers, bool
     lay_out(step, layers, &cut, chip, &a);
     const int32_t rows = std::max(a.align, c->height % 2 ? 1 : 2); /* bands are multiples */
     for (; cut.cluster <= largest_cluster(c, chip); cut.cluster *= 2)
-        for (cut.images = 1; cut.images <= 4; cut.images *= 2)
+        for (cut.images = 1; cut.images <= 4; cut.images++)
             for (cut.band = whole || cut.images > 1 ? c->height : rows; cut.band <= c->height;
                  cut.band += rows) {
                 if (lay_out(step, layers, &cut, chip, &a) > chip->shared_bytes)
