@@ -1,5 +1,6 @@
 /* Dense layers, the last of most networks: the outputs of an image are the same bit for bit alone
- * and among many, for which backends have other kernels. */
+ * and among many, for which backends have other kernels. The first of two layers lets the second
+ * read FP16. */
 #include "nw_text.h"
 
 #include <stdio.h>
@@ -13,9 +14,13 @@ static void check_net(const nw_subject *s, uint64_t seed) {
     xn_rng rng = {seed};
     const int channels = 4 * (1 + (int)xn_rng_below(&rng, 300));
     const int filters = 16 + (int)xn_rng_below(&rng, 100);
-    char text[64];
-    snprintf(text, sizeof text, "%dx1x1: conv1 %d float%s", channels, filters,
-             xn_rng_below(&rng, 2) ? "; affine" : "");
+    const char *affine = xn_rng_below(&rng, 2) ? "; affine" : "";
+    char text[80];
+    if (seed % 2)
+        snprintf(text, sizeof text, "8x1x1: conv1 %d float; conv1 %d float%s", channels, filters,
+                 affine);
+    else
+        snprintf(text, sizeof text, "%dx1x1: conv1 %d float%s", channels, filters, affine);
     nw_net *net = nw_text(&rng, text);
     net->params.precision = xn_rng_below(&rng, 2) ? XN_PRECISION_FP16 : XN_PRECISION_FP32;
     xn_network *network = nw_lower(net);

@@ -247,7 +247,10 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
                      : xn_cuda_mma_unit_bytes(conv->precision, conv->group_channels) == 8 ? FP16_8
                                                                                           : FP16_16;
     cudaError_t e = cudaSuccess;
-    if (is_packed(conv, io->input))
+    const bool packed = is_packed(conv, io->input);
+    if (packed && xn_cuda_mma_dense_fits(conv, images))
+        return xn_cuda_mma_dense_launch(conv, images, io, epilogue, stream);
+    if (packed)
         a.pixels = (const char *)io->input;
     else
         e = xn_cuda_mma_pack_launch(conv, images, io->input, io->pixels, io->overlapped, stream);
@@ -264,6 +267,8 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
 
 cudaError_t xn_cuda_real_mma_load(void) {
     cudaError_t e = xn_cuda_mma_pack_load();
+    if (e == cudaSuccess)
+        e = xn_cuda_mma_dense_load();
     if (e == cudaSuccess)
         e = xn_cuda_load(mma_sum_kernel);
     for (const mma_variant &v : variants)
