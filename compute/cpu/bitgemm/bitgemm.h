@@ -96,9 +96,6 @@ static inline size_t xn_cpu_pairs(int32_t words) {
     return ((size_t)words + 1) / 2;
 }
 
-/* nibbles and pairs, which may be NULL, of the bits of `filters` filters. */
-void xn_cpu_bitgemm_arrange_filters(xn_cpu_bitgemm_weights *weights, int32_t filters);
-
 /* Those of the block that filter o is in. */
 static inline const xn_cpu_pair *xn_cpu_word_pairs_of(const xn_cpu_bitgemm_weights *weights,
                                                       int32_t o) {
@@ -164,8 +161,14 @@ typedef struct xn_cpu_bitgemm_kernels {
     /* counts[r]: the bits in which a query differs from row r of n, [n][words]. */
     void (*differ)(const uint32_t *rows, int32_t words, int32_t n, const uint32_t *query,
                    int32_t *counts);
-    /* Makes such rows lanes, in the form that dots() reads; up to 16 more are written. */
-    void (*turn)(const uint32_t *rows, int32_t words, int32_t n, int32_t pitch, void *arranged);
+    /* The same of more than few_queries, for which it takes less time. Each of them, at most
+     * query_lanes, is a lane; lay_queries arranges n of them, [n][words]. */
+    int32_t query_lanes, few_queries;
+    void (*lay_queries)(const uint32_t *queries, int32_t words, int32_t n, void *lanes);
+    /* counts[r][lane] of the lanes of so many queries, and some more. near: the rows in which a
+     * count is at most what `most` has for its lane; returns how many these are. */
+    int32_t (*search)(const void *lanes, int32_t queries, const uint32_t *rows, int32_t words,
+                      int32_t n, const int32_t *most, int32_t *counts, int32_t *near);
     /* start[f][class] (rows of map.pitch) from filters' prefix sums (xn_cpu_bitgemm_weights). */
     void (*starts)(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start);
 } xn_cpu_bitgemm_kernels;

@@ -11,6 +11,7 @@ XN_TARGET_BEGIN("avx2")
 #define KERNELS xn_cpu_bitgemm_avx2
 #define VECTOR_BYTES 32
 #define STEP_NS 1.1
+#define FEW_QUERIES 18
 /* Bit 3 of an index tells which half of the table it is of. */
 #define LOOKUP(table, i)                                                                           \
     (vector_u32) _mm256_blendv_ps(                                                                 \
@@ -19,6 +20,7 @@ XN_TARGET_BEGIN("avx2")
         (__m256)_mm256_permutevar8x32_epi32(_mm256_loadu_si256((const void *)((table) + 8)),       \
                                             (__m256i)(i)),                                         \
         (__m256)_mm256_slli_epi32((__m256i)(i), 28))
+#define ANY(mask) (_mm256_movemask_epi8((__m256i)(mask)) != 0)
 #define NIBBLES
 #define TILE_VECTORS 2
 #define TILE_FILTERS 4

@@ -5,6 +5,8 @@
  *   KERNELS                the table's symbol
  *   VECTOR_BYTES           16, 32 or 64
  *   STEP_NS                bitgemm.h, step_ns
+ *   FEW_QUERIES            bitgemm.h, few_queries
+ *   ANY(mask)              whether a lane of a comparison is true
  *   LOOKUP(table, i)       optional: of the 16 words at table those of a vector of indices
  *
  * and one of three ways to count bits that differ:
@@ -14,8 +16,8 @@
  *                accumulators fit the registers
  *   COUNT3(a, b, c)  optional: of three words together, where that is cheaper
  *   NIBBLES      bitgemm_nibbles.h: a lane a byte, 4 channels a table look-up
- *   CARRY_SAVE     bitgemm_carry_save.h: COUNT(x) is of each word; STREAM(to, v) stores a vector
- * past the cache, to is aligned to VECTOR_BYTES */
+ *   CARRY_SAVE   bitgemm_carry_save.h, for dots() alone; COUNT(x) is of each word, FOLD(counts)
+ * does nothing; STREAM(to, v) stores a vector past the cache, to is aligned to VECTOR_BYTES */
 #include "bitgemm.h"
 #include "index.h"
 #include "vectors.h"
@@ -272,14 +274,7 @@ static void differ(const uint32_t *rows, int32_t words, int32_t n, const uint32_
 
 #if defined(NIBBLES)
 #include "bitgemm_nibbles.h"
-#elif defined(CARRY_SAVE)
-#include "bitgemm_carry_save.h"
 #else
-
-enum { TILE_LANES = WORDS, WORD_BYTES = 4 };
-#define LAYOUT XN_CPU_BITGEMM_BITS
-#define ARRANGE NULL
-#define DIRECT true
 
 /* Byte counts of a 32-bit lane to their sum. */
 #ifndef FOLD
@@ -335,6 +330,15 @@ INLINE void differ_tile(const uint32_t *patches, int32_t words, int32_t pitch, c
     }
 }
 
+#if defined(CARRY_SAVE)
+#include "bitgemm_carry_save.h"
+#else
+
+enum { TILE_LANES = WORDS, WORD_BYTES = 4 };
+#define LAYOUT XN_CPU_BITGEMM_BITS
+#define ARRANGE NULL
+#define DIRECT true
+
 /* Vectors of lanes from x on, for filter `first` of those asked for and some after it. */
 INLINE void dots_tile(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_bitgemm_weights *weights,
                       int32_t o, const xn_cpu_dots *to, int32_t first, const int vectors,
@@ -373,8 +377,9 @@ static void dots(const xn_cpu_lanes *lanes, const xn_cpu_bitgemm_weights *weight
         set_bits(lanes, filters, to);
 }
 #endif
+#endif
 
-#include "bitgemm_turn.h"
+#include "bitgemm_search.h"
 
 #ifndef PATCH
 #define PATCH patch
@@ -395,6 +400,9 @@ const xn_cpu_bitgemm_kernels KERNELS = {
     .dots = dots,
     .direct = DIRECT,
     .differ = differ,
-    .turn = turn,
+    .query_lanes = QUERY_LANES,
+    .few_queries = FEW_QUERIES,
+    .lay_queries = lay_queries,
+    .search = search,
     .starts = starts,
 };

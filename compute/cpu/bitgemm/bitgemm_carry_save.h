@@ -16,7 +16,7 @@
 
 /* A word of a filter is an operand in memory, so a tile is one vector of lanes by as many filters
  * as have room for a count and a parity each. */
-enum { TILE_LANES = WORDS, WORD_BYTES = 4, TILE_FILTERS = XN_CPU_PAIR_FILTERS };
+enum { TILE_LANES = WORDS, WORD_BYTES = 4 };
 #define LAYOUT XN_CPU_BITGEMM_PAIRS
 #define ARRANGE NULL
 #define DIRECT true

@@ -7,12 +7,14 @@
 #define KERNELS xn_cpu_bitgemm_portable
 #define VECTOR_BYTES 16
 #define STEP_NS 3.7
+#define FEW_QUERIES 4
 #define FOLD_WORDS 30
 #define TILE_VECTORS 2
 #define TILE_FILTERS 2
 #define PAIRS(x) ((x) - ((x) >> 1 & 0x55555555u))
 #define QUADS(x) (((x)&0x33333333u) + ((x) >> 2 & 0x33333333u))
 #define OCTETS(x) (((x) + ((x) >> 4)) & 0x0f0f0f0fu)
+#define ANY(mask) (((mask)[0] | (mask)[1] | (mask)[2] | (mask)[3]) != 0)
 #define COUNT(x) count_bytes(x)
 
 typedef uint32_t count_vector __attribute__((vector_size(VECTOR_BYTES)));

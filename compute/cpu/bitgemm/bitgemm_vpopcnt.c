@@ -13,10 +13,15 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq" XN_TARGET_W
 #define KERNELS xn_cpu_bitgemm_vpopcnt
 #define VECTOR_BYTES 64
 #define STEP_NS 0.2
+#define FEW_QUERIES 3
 #define STREAM(to, v) _mm512_stream_si512((void *)(to), (__m512i)(v))
 #define LOOKUP(table, i)                                                                           \
     (vector_u32) _mm512_permutexvar_epi32((__m512i)(i), _mm512_loadu_si512(table))
 #define CARRY_SAVE
+#define TILE_VECTORS 2
+#define TILE_FILTERS XN_CPU_PAIR_FILTERS
+#define FOLD_WORDS INT32_MAX
+#define FOLD(counts) (counts)
 #define COUNT(x) (vector_u32) _mm512_popcnt_epi32((__m512i)(x))
 /* Sets those of word bit in lanes where a is at least b, both within 31 bits. Written out:
  * compilers bring a word that they know here by general registers. */

@@ -35,11 +35,6 @@ static void pair_words(xn_cpu_bitgemm_weights *w, int32_t filters) {
     }
 }
 
-void xn_cpu_bitgemm_arrange_filters(xn_cpu_bitgemm_weights *weights, int32_t filters) {
-    fill_nibbles(weights, (size_t)filters * (size_t)weights->words);
-    pair_words(weights, filters);
-}
-
 /* prefix[i][j] of one filter. */
 static void add_up_taps(const xn_prepared *p, xn_cpu_bitgemm_weights *w, size_t o,
                         const uint32_t *from) {
@@ -104,7 +99,8 @@ static void *make_weights(const xn_prepared *p, int variant) {
             lay_out_filter(p, w, &patch, o, p->weights->bits + o * filter_words);
         add_up_taps(p, w, o, p->weights->bits + o * filter_words);
     }
-    xn_cpu_bitgemm_arrange_filters(w, p->out_channels);
+    fill_nibbles(w, words);
+    pair_words(w, p->out_channels);
     return w;
 }
 

@@ -9,13 +9,11 @@
 #include <string.h>
 
 enum {
-    LEAST_LANES = 64,       /* a multiple of all kernels' tiles */
-    MOST_LANES = 256,       /* rows at a time */
-    PATCH_BYTES = 32 << 10, /* of them, unless they are fewer than LEAST_LANES */
-    SLACK_LANES = 64,       /* behind the last: kernels write whole vectors */
-    GROUP = 256,            /* queries at a time, and least: */
-    LEAST_GROUP = XN_CPU_MOST_FILTERS,
-    GROUP_BYTES = 1 << 20, /* of a thread's lists, unless it is that */
+    MOST_ROWS = 256,       /* at a time, */
+    LEAST_ROWS = 32,       /* a multiple of all kernels' tiles */
+    BLOCK_BYTES = 8 << 10, /* of them, unless they are LEAST_ROWS */
+    GROUP = 256,           /* queries at a time, unless */
+    GROUP_BYTES = 1 << 20, /* of a thread's lists are fewer */
     MOST_RANKED = 1 << 20, /* bits of a row whose values are ranked before the run */
 };
 
@@ -47,62 +45,44 @@ static double cost_ns(const xn_step *step, const void *kernels) {
 
 static void take_shared(const xn_plan *plan, xn_cpu_top_k_state *state, xn_cpu_sizer *sizer) {
     const xn_cpu_bitgemm_kernels *gemm = plan->path_kernels;
-    const size_t words = (size_t)state->words, group = (size_t)state->group;
-    const size_t pairs = words ? (group / XN_CPU_PAIR_FILTERS + 1) * xn_cpu_pairs(state->words) : 0;
-    const bool nibbles = gemm->layout == XN_CPU_BITGEMM_NIBBLES;
-    const bool by_pairs = gemm->layout == XN_CPU_BITGEMM_PAIRS;
-    const bool ranked = plan->step.conv.channels <= MOST_RANKED;
-    state->offset[XN_CPU_TOP_K_QUERIES] = xn_cpu_take(sizer, words * group, sizeof(uint32_t));
-    state->offset[XN_CPU_TOP_K_NIBBLES] =
-        xn_cpu_take(sizer, nibbles ? words * group : 0, XN_CPU_WORD_NIBBLES);
-    state->offset[XN_CPU_TOP_K_PAIRS] =
-        xn_cpu_take(sizer, by_pairs ? pairs : 0, sizeof(xn_cpu_pair));
-    state->offset[XN_CPU_TOP_K_RANKS] = xn_cpu_take(
-        sizer, words && ranked ? (size_t)plan->step.conv.channels + 1 : 0, sizeof(uint32_t));
+    const size_t words = (size_t)state->words * (size_t)state->group;
+    const bool ranked = words && plan->step.conv.channels <= MOST_RANKED;
+    state->offset[XN_CPU_TOP_K_QUERIES] = xn_cpu_take(sizer, words, sizeof(uint32_t));
+    state->offset[XN_CPU_TOP_K_LANES] = xn_cpu_take(sizer, words, (size_t)gemm->word_bytes);
+    state->offset[XN_CPU_TOP_K_RANKS] =
+        xn_cpu_take(sizer, ranked ? (size_t)plan->step.conv.channels + 1 : 0, sizeof(uint32_t));
     state->offset[XN_CPU_TOP_K_STARTED] =
         xn_cpu_take(sizer, (size_t)plan->stream->device->threads, sizeof(bool));
 }
 
 static void take_slice(const xn_plan *plan, xn_cpu_top_k_state *state, xn_cpu_sizer *sizer) {
     const xn_cpu_bitgemm_kernels *gemm = plan->path_kernels;
-    const size_t words = (size_t)state->words, pitch = (size_t)state->pitch;
-    const size_t lanes = (size_t)state->lanes, group = (size_t)state->group;
-    const size_t starts = state->map ? XN_CPU_MOST_FILTERS * (size_t)state->map->pitch : 0;
+    const size_t block = (size_t)state->block, group = (size_t)state->group;
+    const size_t counts = state->words ? block * (size_t)gemm->query_lanes : 0;
     state->offset[XN_CPU_TOP_K_HEAPS] =
         xn_cpu_take(sizer, group * (size_t)plan->step.attributes.k, sizeof(xn_cpu_ranked));
     state->offset[XN_CPU_TOP_K_LIMITS] = xn_cpu_take(sizer, group, sizeof(int32_t));
-    state->offset[XN_CPU_TOP_K_ARRANGED] =
-        xn_cpu_take(sizer, words * pitch, (size_t)gemm->word_bytes);
-    state->offset[XN_CPU_TOP_K_KINDS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
-    state->offset[XN_CPU_TOP_K_STARTS] = xn_cpu_take(sizer, starts, sizeof(int32_t));
-    state->offset[XN_CPU_TOP_K_DOTS] =
-        xn_cpu_take(sizer, words ? XN_CPU_MOST_FILTERS * pitch : 0, sizeof(int32_t));
-    state->offset[XN_CPU_TOP_K_WORDS] = xn_cpu_take(sizer, pitch, sizeof(uint32_t));
-    state->offset[XN_CPU_TOP_K_FACTORS] = xn_cpu_take(sizer, lanes, sizeof(float));
-    state->offset[XN_CPU_TOP_K_BIASES] = xn_cpu_take(sizer, lanes, sizeof(float));
-    state->offset[XN_CPU_TOP_K_VALUES] = xn_cpu_take(sizer, lanes, sizeof(float));
+    state->offset[XN_CPU_TOP_K_COUNTS] = xn_cpu_take(sizer, counts, sizeof(int32_t));
+    state->offset[XN_CPU_TOP_K_NEAR] = xn_cpu_take(sizer, block, sizeof(int32_t));
+    state->offset[XN_CPU_TOP_K_FACTORS] = xn_cpu_take(sizer, block, sizeof(float));
+    state->offset[XN_CPU_TOP_K_BIASES] = xn_cpu_take(sizer, block, sizeof(float));
+    state->offset[XN_CPU_TOP_K_VALUES] = xn_cpu_take(sizer, block, sizeof(float));
 }
 
-/* Rows at a time, as lanes, and the queries of a group. */
+/* Rows of a block and queries of a group. */
 static void set_sizes(const xn_plan *plan, xn_cpu_top_k_state *state) {
     const xn_step *step = &plan->step;
+    const xn_cpu_bitgemm_kernels *gemm = plan->path_kernels;
+    const int64_t lanes = gemm->query_lanes;
     const int64_t k_bytes = step->attributes.k * (int64_t)sizeof(xn_cpu_ranked);
-    const int64_t queries = xn_cpu_div_up(plan->max_images, LEAST_GROUP) * LEAST_GROUP;
-    int64_t lanes = MOST_LANES, group = GROUP_BYTES / k_bytes / LEAST_GROUP * LEAST_GROUP;
+    const int64_t queries = xn_cpu_div_up(xn_cpu_min(GROUP, plan->max_images), lanes) * lanes;
+    int64_t rows = MOST_ROWS;
     state->words = has_weights(step) ? (int32_t)xn_cpu_div_up(step->conv.channels, 32) : 0;
     if (state->words)
-        lanes = PATCH_BYTES / ((int64_t)state->words * 4) / LEAST_LANES * LEAST_LANES;
-    state->lanes = (int32_t)xn_cpu_max(LEAST_LANES, xn_cpu_min(MOST_LANES, lanes));
-    state->pitch = state->lanes + SLACK_LANES;
-    group = xn_cpu_max(LEAST_GROUP, xn_cpu_min(GROUP, group));
-    state->group = (int32_t)xn_cpu_min(group, queries);
-}
-
-static void destroy(void *state) {
-    xn_cpu_top_k_state *s = state;
-    if (s)
-        xn_cpu_map_free(s->map);
-    xn_mem_free(s);
+        rows = BLOCK_BYTES / ((int64_t)state->words * 4) / LEAST_ROWS * LEAST_ROWS;
+    state->block = (int32_t)xn_cpu_max(LEAST_ROWS, xn_cpu_min(MOST_ROWS, rows));
+    state->group =
+        (int32_t)xn_cpu_max(lanes, xn_cpu_min(queries, GROUP_BYTES / k_bytes / lanes * lanes));
 }
 
 static xn_status create(xn_plan *plan, xn_error *error) {
@@ -111,8 +91,6 @@ static xn_status create(xn_plan *plan, xn_error *error) {
     if (!state)
         return XN_ERR_NO_MEMORY;
     set_sizes(plan, state);
-    if (state->words && !(state->map = xn_cpu_map_create(&plan->step.conv)))
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a top_k");
     take_shared(plan, state, &shared);
     take_slice(plan, state, &slice);
     return xn_cpu_set_scratch(plan, &shared, &slice, error);
@@ -182,17 +160,15 @@ static void read_query(const xn_cpu_top_k_job *j, int32_t query, uint32_t *to) {
         to[words - 1] &= ((uint32_t)1 << tail) - 1;
 }
 
-static void read_queries(xn_cpu_top_k_job *j) {
-    const xn_cpu_bitgemm_layout layout = j->kernels->layout;
-    uint32_t *bits = xn_cpu_top_k_shared(j, XN_CPU_TOP_K_QUERIES);
-    j->asked = (xn_cpu_bitgemm_weights){.bits = bits, .words = j->state->words};
-    if (layout == XN_CPU_BITGEMM_NIBBLES)
-        j->asked.nibbles = xn_cpu_top_k_shared(j, XN_CPU_TOP_K_NIBBLES);
-    if (layout == XN_CPU_BITGEMM_PAIRS)
-        j->asked.pairs = xn_cpu_top_k_shared(j, XN_CPU_TOP_K_PAIRS);
+static void read_queries(const xn_cpu_top_k_job *j) {
+    const size_t words = (size_t)j->state->words, word_bytes = (size_t)j->kernels->word_bytes;
+    uint32_t *queries = xn_cpu_top_k_shared(j, XN_CPU_TOP_K_QUERIES);
+    unsigned char *lanes = xn_cpu_top_k_shared(j, XN_CPU_TOP_K_LANES);
     for (int32_t q = 0; q < j->queries; q++)
-        read_query(j, q, bits + (size_t)q * (size_t)j->state->words);
-    xn_cpu_bitgemm_arrange_filters(&j->asked, j->queries);
+        read_query(j, q, queries + (size_t)q * words);
+    for (int32_t q = 0; q < j->queries; q += j->kernels->query_lanes)
+        j->kernels->lay_queries(queries + (size_t)q * words, j->state->words, j->queries - q,
+                                lanes + (size_t)q * words * word_bytes);
 }
 
 /* The lists of all threads as the first one's, sorted, and from there to the output. */
@@ -228,7 +204,7 @@ static void run_group(xn_cpu_top_k_job *j) {
         read_queries(j);
     j->share = j->queries;
     if (threads > 1 && j->parts < 2 * threads)
-        j->share = (int32_t)xn_cpu_min(j->queries, j->state->words ? XN_CPU_MOST_FILTERS : 1);
+        j->share = (int32_t)xn_cpu_min(j->queries, j->state->words ? j->kernels->query_lanes : 1);
     xn_cpu_for(threads, j->parts * xn_cpu_div_up(j->queries, j->share), xn_cpu_top_k_scan, j);
     xn_cpu_for(threads, j->queries, merge, j);
 }
@@ -251,7 +227,7 @@ const xn_cpu_path xn_cpu_top_k = {
     .fits = fits,
     .cost_ns = cost_ns,
     .create = create,
-    .destroy = destroy,
+    .destroy = xn_mem_free,
     .prepare = prepare,
     .run = run_images,
 };

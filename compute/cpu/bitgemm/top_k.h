@@ -11,9 +11,8 @@
  *
  * What makes that fast: nearly no row is among the best. Where all rows have one factor, bias and
  * slope, a value is a function of the dot, and if it never turns, a row is dismissed by comparing
- * its dot with a limit, which the kernels of bitgemm do for 32 queries as they count (their `least`
- * and `words`). There a lane is a row of the index, and a filter a query. Otherwise values are
- * computed of all dots. */
+ * the bits in which it differs with a limit, which the kernels of bitgemm do for a vector of
+ * queries (their `search`). Otherwise values are computed of all dots. */
 #ifndef XN_CPU_TOP_K_H
 #define XN_CPU_TOP_K_H
 
@@ -45,30 +44,25 @@ void xn_cpu_best_sort(xn_cpu_ranked *heap, int32_t k);
 
 /* Arrays in scratch. */
 enum {
-    XN_CPU_TOP_K_QUERIES,  /* shared: uint32 [group][words], with all bits turned where reversed */
-    XN_CPU_TOP_K_NIBBLES,  /* shared: xn_cpu_bitgemm_weights.nibbles of the queries, */
-    XN_CPU_TOP_K_PAIRS,    /* shared: or .pairs */
-    XN_CPU_TOP_K_RANKS,    /* shared: uint32 [bits + 1]: rank of the value, by bits that differ */
-    XN_CPU_TOP_K_STARTED,  /* shared: bool [threads]: it has begun its lists of the group */
-    XN_CPU_TOP_K_HEAPS,    /* xn_cpu_ranked [group][k] */
-    XN_CPU_TOP_K_LIMITS,   /* int32 [group]: the most bits that a row among the best differs in */
-    XN_CPU_TOP_K_ARRANGED, /* rows as lanes, as the kernels read them */
-    XN_CPU_TOP_K_KINDS,    /* int32 [pitch]: 0 */
-    XN_CPU_TOP_K_STARTS,   /* int32 [XN_CPU_MOST_FILTERS][map.pitch]: the bits of a row */
-    XN_CPU_TOP_K_DOTS,     /* int32 [XN_CPU_MOST_FILTERS][pitch] */
-    XN_CPU_TOP_K_WORDS,    /* uint32 [pitch]: queries for which a row may be among the best */
-    XN_CPU_TOP_K_FACTORS,  /* float [lanes], */
-    XN_CPU_TOP_K_BIASES,   /* float [lanes]: of the rows; */
-    XN_CPU_TOP_K_VALUES,   /* float [lanes] */
+    XN_CPU_TOP_K_QUERIES, /* shared: uint32 [group][words], with all bits turned where reversed */
+    XN_CPU_TOP_K_LANES,   /* shared: the same as lanes of the kernels */
+    XN_CPU_TOP_K_RANKS,   /* shared: uint32 [bits + 1]: rank of the value, by bits that differ */
+    XN_CPU_TOP_K_STARTED, /* shared: bool [threads]: it has begun its lists of the group */
+    XN_CPU_TOP_K_HEAPS,   /* xn_cpu_ranked [group][k] */
+    XN_CPU_TOP_K_LIMITS,  /* int32 [group]: the most bits that a row among the best differs in */
+    XN_CPU_TOP_K_COUNTS,  /* int32 [block][query_lanes]: bits that differ */
+    XN_CPU_TOP_K_NEAR,    /* int32 [block]: rows that may be among the best */
+    XN_CPU_TOP_K_FACTORS, /* float [block], */
+    XN_CPU_TOP_K_BIASES,  /* float [block]: of the rows; */
+    XN_CPU_TOP_K_VALUES,  /* float [block] */
     XN_CPU_TOP_K_ARRAYS
 };
 
 /* A plan's. */
 typedef struct xn_cpu_top_k_state {
-    xn_cpu_map *map; /* owned; NULL without weights */
-    int32_t words;   /* of a row and a query; 0 without weights */
-    int32_t lanes, pitch;
-    int32_t group; /* queries between two passes over the rows */
+    int32_t words; /* of a row and a query; 0 without weights */
+    int32_t block; /* rows at a time */
+    int32_t group; /* queries between two passes over the rows, a multiple of query_lanes */
     size_t offset[XN_CPU_TOP_K_ARRAYS];
 } xn_cpu_top_k_state;
 
@@ -80,11 +74,10 @@ typedef struct xn_cpu_top_k_job {
     const xn_cpu_bitgemm_kernels *kernels;
     const xn_cpu_image *images; /* the queries */
     int32_t queries;
-    int32_t share;                /* of them a unit */
-    int64_t parts;                /* of the rows */
-    bool by_limit;                /* values are a function of the dot that never turns */
-    bool reversed;                /* it is the most bits that differ that are best */
-    xn_cpu_bitgemm_weights asked; /* the queries, as filters */
+    int32_t share; /* of them a unit */
+    int64_t parts; /* of the rows */
+    bool by_limit; /* values are a function of the dot that never turns */
+    bool reversed; /* it is the most bits that differ that are best */
 } xn_cpu_top_k_job;
 
 enum { XN_CPU_TOP_K_PART = 4096 /* rows of a unit */ };

@@ -3,11 +3,8 @@
 #include "top_k.h"
 
 #include <math.h>
-#include <string.h>
 
-enum { FEW = 5 /* queries for which counting row by row is cheaper than turning rows to lanes */ };
-
-/* Rows of a part that are taken together, as lanes, and the queries. */
+/* Rows of a part that are taken together, and the queries. */
 typedef struct block {
     const xn_cpu_top_k_job *j;
     int thread;
@@ -20,11 +17,8 @@ static const uint32_t *row_at(const block *b, int32_t row) {
 }
 
 static const uint32_t *query_at(const block *b, int32_t query) {
-    return b->j->asked.bits + (size_t)query * (size_t)b->j->state->words;
-}
-
-static int32_t bits_of(const block *b) {
-    return b->j->plan->step.conv.channels;
+    const uint32_t *queries = xn_cpu_top_k_shared(b->j, XN_CPU_TOP_K_QUERIES);
+    return queries + (size_t)query * (size_t)b->j->state->words;
 }
 
 static void push(const block *b, int32_t query, uint32_t rank, int32_t row) {
@@ -70,102 +64,71 @@ static void take_inputs(const block *b) {
     }
 }
 
-static void take_dots(const block *b, int32_t query, const int32_t *dots) {
+/* counts: of the rows, one every `stride`. */
+static void take_counts(const block *b, int32_t query, const int32_t *counts, int32_t stride) {
     const xn_cpu_epilogue *e = &b->j->run->epilogue;
+    const int32_t bits = b->j->plan->step.conv.channels;
     const float *factors = xn_cpu_top_k_own(b->j, b->thread, XN_CPU_TOP_K_FACTORS);
     const float *biases = xn_cpu_top_k_own(b->j, b->thread, XN_CPU_TOP_K_BIASES);
     float *values = xn_cpu_top_k_own(b->j, b->thread, XN_CPU_TOP_K_VALUES);
-    for (int32_t x = 0; x < b->rows; x++)
-        values[x] = xn_cpu_top_k_value(e, b->row + x, dots[x], factors[x], biases[x]);
+    for (int32_t x = 0; x < b->rows; x++, counts += stride)
+        values[x] = xn_cpu_top_k_value(e, b->row + x, bits - 2 * *counts, factors[x], biases[x]);
     take_values(b, query, values);
 }
 
 /* ---- by limits ---- */
 
-/* The most bits that a row of the block may differ in from a query and still be among its best. A
+/* The most bits that a row from `row` on may differ in from a query and still be among its best. A
  * row whose value is that of the worst comes after it unless its position is lower. */
-static int32_t limit_of(const block *b, int32_t query) {
-    const uint32_t *ranks = xn_cpu_top_k_shared(b->j, XN_CPU_TOP_K_RANKS);
-    int32_t *limit = (int32_t *)xn_cpu_top_k_own(b->j, b->thread, XN_CPU_TOP_K_LIMITS) + query;
-    const xn_cpu_ranked worst = xn_cpu_top_k_heap(b->j, b->thread, query)[0];
-    int32_t most = *limit;
-    while (most >= 0 && ranks[most] > worst >> 32)
+static void find_limit(const xn_cpu_top_k_job *j, int thread, int32_t query, int64_t row) {
+    const uint32_t *ranks = xn_cpu_top_k_shared(j, XN_CPU_TOP_K_RANKS);
+    int32_t *limits = xn_cpu_top_k_own(j, thread, XN_CPU_TOP_K_LIMITS), most = limits[query];
+    const xn_cpu_ranked worst = xn_cpu_top_k_heap(j, thread, query)[0];
+    const int32_t bits = j->plan->step.conv.channels;
+    while (most < bits && xn_cpu_ranked_at(ranks[most + 1], (int32_t)row) < worst)
+        most++;
+    while (most >= 0 && xn_cpu_ranked_at(ranks[most], (int32_t)row) > worst)
         most--;
-    *limit = most;
-    while (most >= 0 && xn_cpu_ranked_at(ranks[most], b->row) > worst)
-        most--;
-    return most;
+    limits[query] = most;
 }
 
 static void take_row(const block *b, int32_t query, int32_t x, int32_t differ) {
     const uint32_t *ranks = xn_cpu_top_k_shared(b->j, XN_CPU_TOP_K_RANKS);
     push(b, query, ranks[differ], b->row + x);
+    find_limit(b->j, b->thread, query, (int64_t)b->row + x + 1);
 }
 
-/* ---- few queries: row by row ---- */
+/* ---- one by one, or as lanes ---- */
 
-static void scan_rows(const block *b) {
+static void scan_query(const block *b, int32_t query) {
     const xn_cpu_top_k_job *j = b->j;
-    int32_t *counts = xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_DOTS);
-    for (int32_t q = b->first; q < b->last; q++) {
-        const int32_t most = j->by_limit ? limit_of(b, q) : 0;
-        j->kernels->differ(row_at(b, b->row), j->state->words, b->rows, query_at(b, q), counts);
-        for (int32_t x = 0; x < b->rows && j->by_limit; x++)
-            if (counts[x] <= most)
-                take_row(b, q, x, counts[x]);
-        for (int32_t x = 0; x < b->rows && !j->by_limit; x++)
-            counts[x] = bits_of(b) - 2 * counts[x];
-        if (!j->by_limit)
-            take_dots(b, q, counts);
-    }
+    const int32_t *most = (int32_t *)xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_LIMITS) + query;
+    int32_t *counts = xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_COUNTS);
+    j->kernels->differ(row_at(b, b->row), j->state->words, b->rows, query_at(b, query), counts);
+    for (int32_t x = 0; x < b->rows && j->by_limit; x++)
+        if (counts[x] <= *most)
+            take_row(b, query, x, counts[x]);
+    if (!j->by_limit)
+        take_counts(b, query, counts, 1);
 }
 
-/* ---- many: rows as lanes ---- */
-
-static xn_cpu_lanes lanes_of(const block *b) {
+static void scan_lanes(const block *b, int32_t first, int32_t count) {
     const xn_cpu_top_k_job *j = b->j;
-    const xn_cpu_top_k_state *state = j->state;
-    const int32_t tile = j->kernels->tile_lanes;
-    void *arranged = xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_ARRANGED);
-    j->kernels->turn(row_at(b, b->row), state->words, b->rows, state->pitch, arranged);
-    return (xn_cpu_lanes){.arranged = arranged,
-                          .kind = xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_KINDS),
-                          .map = state->map,
-                          .pitch = state->pitch,
-                          .count = (int32_t)xn_cpu_div_up(b->rows, tile) * tile};
-}
-
-/* words[x] bit i: row x may be among the best of query first + i. */
-static void take_words(const block *b, int32_t first, const uint32_t *words) {
-    for (int32_t x = 0; x < b->rows; x++)
-        for (uint32_t left = words[x]; left; left &= left - 1) {
-            const int32_t query = first + __builtin_ctz(left);
-            int32_t differ;
-            b->j->kernels->differ(row_at(b, b->row + x), b->j->state->words, 1, query_at(b, query),
-                                  &differ);
-            take_row(b, query, x, differ);
-        }
-}
-
-static void scan_lanes(const block *b, const xn_cpu_lanes *lanes, int32_t first, int32_t count) {
-    const xn_cpu_top_k_job *j = b->j;
-    const size_t pitch = (size_t)j->state->pitch;
-    int32_t least[XN_CPU_MOST_FILTERS], *dots = xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_DOTS);
-    uint32_t *words = xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_WORDS);
-    const xn_cpu_dots to = {.start = xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_STARTS),
-                            .dot = dots,
-                            .pitch = pitch,
-                            .words = j->by_limit ? words : NULL,
-                            .least = least};
-    for (int32_t i = 0; i < count && j->by_limit; i++)
-        least[i] = bits_of(b) - 2 * limit_of(b, first + i);
-    if (j->by_limit)
-        memset(words, 0, pitch * sizeof *words);
-    j->kernels->dots(lanes, &j->asked, first, count, &to);
-    if (j->by_limit)
-        take_words(b, first, words);
+    const int32_t lanes = j->kernels->query_lanes;
+    const size_t query_bytes = (size_t)j->state->words * (size_t)j->kernels->word_bytes;
+    const unsigned char *queries = xn_cpu_top_k_shared(j, XN_CPU_TOP_K_LANES);
+    const int32_t *most = (int32_t *)xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_LIMITS) + first;
+    int32_t *counts = xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_COUNTS);
+    int32_t *near = xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_NEAR);
+    const int32_t found =
+        j->kernels->search(queries + (size_t)first * query_bytes, count, row_at(b, b->row),
+                           j->state->words, b->rows, most, counts, near);
+    for (int32_t n = 0; n < found; n++)
+        for (int32_t i = 0; i < count; i++)
+            if (counts[near[n] * lanes + i] <= most[i])
+                take_row(b, first + i, near[n], counts[near[n] * lanes + i]);
     for (int32_t i = 0; i < count && !j->by_limit; i++)
-        take_dots(b, first + i, dots + (size_t)i * pitch);
+        take_counts(b, first + i, counts + i, lanes);
 }
 
 static void scan_block(const block *b) {
@@ -178,31 +141,28 @@ static void scan_block(const block *b) {
         xn_cpu_epilogue_fill(&j->plan->step.conv, j->run->prepared->weights, b->row,
                              b->row + b->rows, xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_FACTORS),
                              xn_cpu_top_k_own(j, b->thread, XN_CPU_TOP_K_BIASES));
-    if (b->last - b->first <= FEW) {
-        scan_rows(b);
-        return;
+    const int32_t lanes = j->kernels->query_lanes;
+    for (int32_t q = b->first; q < b->last; q += lanes) {
+        const int32_t count = (int32_t)xn_cpu_min(lanes, b->last - q);
+        if (count > j->kernels->few_queries)
+            scan_lanes(b, q, count);
+        for (int32_t i = 0; i < count && count <= j->kernels->few_queries; i++)
+            scan_query(b, q + i);
     }
-    const xn_cpu_lanes lanes = lanes_of(b);
-    for (int32_t q = b->first; q < b->last; q += XN_CPU_MOST_FILTERS)
-        scan_lanes(b, &lanes, q, (int32_t)xn_cpu_min(XN_CPU_MOST_FILTERS, b->last - q));
 }
 
 /* ---- a unit ---- */
 
+/* Lanes without a query, and all where values turn, have a limit that no row keeps. */
 static void begin_thread(const xn_cpu_top_k_job *j, int thread) {
     bool *started = (bool *)xn_cpu_top_k_shared(j, XN_CPU_TOP_K_STARTED) + thread;
     int32_t *limits = xn_cpu_top_k_own(j, thread, XN_CPU_TOP_K_LIMITS);
-    int32_t *starts = xn_cpu_top_k_own(j, thread, XN_CPU_TOP_K_STARTS);
     if (*started)
         return;
-    for (int32_t q = 0; q < j->queries; q++) {
+    for (int32_t q = 0; q < j->queries; q++)
         xn_cpu_best_begin(xn_cpu_top_k_heap(j, thread, q), (int32_t)j->plan->step.attributes.k);
-        limits[q] = j->plan->step.conv.channels;
-    }
-    for (int32_t i = 0; j->state->map && i < XN_CPU_MOST_FILTERS * j->state->map->pitch; i++)
-        starts[i] = j->plan->step.conv.channels;
-    memset(xn_cpu_top_k_own(j, thread, XN_CPU_TOP_K_KINDS), 0,
-           (size_t)j->state->pitch * sizeof(int32_t));
+    for (int32_t q = 0; q < j->state->group; q++)
+        limits[q] = -1;
     *started = true;
 }
 
@@ -214,9 +174,11 @@ void xn_cpu_top_k_scan(void *job, int64_t unit, int thread) {
     block b = {.j = j, .thread = thread, .first = (int32_t)(unit / j->parts) * j->share};
     b.last = (int32_t)xn_cpu_min(j->queries, (int64_t)b.first + j->share);
     begin_thread(j, thread);
-    for (int64_t row = begin; row < end; row += j->state->lanes) {
+    for (int32_t q = b.first; q < b.last && j->by_limit; q++)
+        find_limit(j, thread, q, begin);
+    for (int64_t row = begin; row < end; row += j->state->block) {
         b.row = (int32_t)row;
-        b.rows = (int32_t)xn_cpu_min(j->state->lanes, end - row);
+        b.rows = (int32_t)xn_cpu_min(j->state->block, end - row);
         scan_block(&b);
     }
 }
