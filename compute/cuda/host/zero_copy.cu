@@ -6,12 +6,15 @@
 #include "ptx.cuh"
 #include "xn_mem.h"
 
+#include <algorithm>
 #include <stddef.h>
 #include <string.h>
 
-/* A block copies CHUNK bytes at a time, 32 of them a thread in flight: GRID blocks keep a PCIe link
- * busy (measured: 48 are no faster alone, and 132 slow other streams by a tenth). */
-enum { CHUNK = XN_CUDA_THREADS * 32, LINE = 256 };
+/* A warp copies up to CHUNK bytes at a time, 32 of them a thread in flight: GRID blocks keep a PCIe
+ * link busy (measured: 48 are no faster alone, and 132 slow other streams by a tenth). A warp waits
+ * for one item after the other, so small items are shared out among many: chunks are no larger than
+ * gives each warp one, down to LEAST bytes. */
+enum { WARPS = XN_CUDA_THREADS / 32, CHUNK = 32 * 32, LEAST = 128, LINE = 256 };
 static const unsigned GRID = 16;
 
 /* In device memory, for the blocks of gather and scatter. */
@@ -59,8 +62,8 @@ static __device__ __forceinline__ size_t copy_as(char *to, const char *from, siz
     const size_t count = bytes / sizeof(T);
     T *out = (T *)to;
     const T *in = (const T *)from;
-    for (size_t i = threadIdx.x; i < count; i += 2 * XN_CUDA_THREADS) {
-        const size_t next = i + XN_CUDA_THREADS;
+    for (size_t i = threadIdx.x % 32; i < count; i += 2 * 32) {
+        const size_t next = i + 32;
         const T a = in[i];
         T b;
         if (next < count)
@@ -72,7 +75,7 @@ static __device__ __forceinline__ size_t copy_as(char *to, const char *from, siz
     return count * sizeof(T);
 }
 
-/* By all threads of the block. */
+/* By a warp. */
 static __device__ void copy_bytes(char *to, const char *from, size_t bytes) {
     const uintptr_t both = (uintptr_t)to | (uintptr_t)from;
     size_t done = 0;
@@ -129,8 +132,12 @@ static __device__ __forceinline__ void ferry(const ferry_args &a, const xn_zero_
     const xn_zero_copy_item *items = table.items;
     const int32_t count = table.count;
     const size_t all = (size_t)items[count].first * a.image_bytes;
-    for (size_t chunk = (size_t)blockIdx.x * CHUNK; chunk < all; chunk += (size_t)gridDim.x * CHUNK)
-        for (size_t at = chunk, end = chunk + CHUNK < all ? chunk + CHUNK : all; at < end;) {
+    const size_t warps = (size_t)gridDim.x * WARPS;
+    const size_t each = ((all - 1) / warps / LEAST + 1) * LEAST,
+                 bytes = each < CHUNK ? each : CHUNK;
+    const size_t first = ((size_t)blockIdx.x * WARPS + threadIdx.x / 32) * bytes;
+    for (size_t chunk = first; chunk < all; chunk += warps * bytes)
+        for (size_t at = chunk, end = chunk + bytes < all ? chunk + bytes : all; at < end;) {
             const xn_zero_copy_piece p =
                 xn_zero_copy_piece_of(items, count, a.image_bytes, at, end);
             const xn_zero_copy_item &item = items[p.item];
@@ -203,9 +210,11 @@ static ferry_args args_of(const xn_zero_copy *z, const void *tensor, size_t imag
             image_bytes,     false};
 }
 
+/* An item has an image at least. */
 static dim3 grid_for(const xn_batch *batch, size_t image_bytes) {
     const int64_t chunks = ((int64_t)image_bytes * batch->images - 1) / CHUNK + 1;
-    return dim3(chunks < GRID ? (unsigned)chunks : GRID);
+    const int64_t blocks = (std::max(chunks, batch->images) - 1) / WARPS + 1;
+    return dim3((unsigned)std::min<int64_t>(blocks, GRID));
 }
 
 cudaError_t xn_zero_copy_gather(const xn_zero_copy *z, const xn_batch *batch, void *input,
