@@ -1,6 +1,7 @@
-/* scan.cuh: a dense layer of bits and the k best of its values (top_k.h), by mma.sync. A warp has
- * 16 M rows in registers, lane 4 g + t rows g, g + 8, ..., of each 512 bits words 4 t .. 4 t + 3;
- * queries lie in the same order, 8 to a column of tiles. */
+/* scan.cuh: a dense layer of bits and the k best of its values (top_k.h), by mma.sync of 16 queries
+ * by 8 rows. A warp has 8 N rows in registers, lane 4 g + t rows g, g + 8, ..., of each 512 bits
+ * words 4 t .. 4 t + 3, which are operands as they are read; queries lie in the same order, 16 to a
+ * column. */
 #ifndef XN_CUDA_SCAN_CUH
 #define XN_CUDA_SCAN_CUH
 
@@ -10,17 +11,17 @@
 enum {
     SCAN_WARPS = 12,
     SCAN_THREADS = SCAN_WARPS * 32,
-    SCAN_WORDS = 16,  /* of two matrix instructions */
-    SCAN_COLUMNS = 8, /* queries of a matrix instruction */
+    SCAN_WORDS = 16,   /* of two matrix instructions */
+    SCAN_COLUMNS = 16, /* queries of a matrix instruction */
 };
 
 struct scan_args {
     xn_epilogue_args e;
     const uint32_t *rows;    /* [row_count][words] */
-    const uint4 *queries;    /* [tiles of queries][columns][steps][32 lanes] */
+    const uint4 *queries;    /* [tiles of queries][columns][steps][2][32 lanes] */
     const int32_t *set_bits; /* [queries] */
     const int32_t *least;    /* [queries]: x that may be among the best; NULL: any */
-    int32_t *greatest;       /* [queries][tiles][8], of groups of rows, instead of lists; or NULL */
+    int32_t *greatest;       /* x, [queries][tiles], instead of lists; or NULL */
     uint64_t *lists;         /* [blocks in x][query_count][room] */
     int64_t row_count;
     int32_t words, bits, steps; /* of a row; steps: of SCAN_WORDS */
@@ -60,19 +61,19 @@ __device__ __forceinline__ void scan_multiply(int32_t (&acc)[4], const uint32_t 
 
 /* STEPS of SCAN_WORDS words are in registers at a time; WIDE: rows have more of them, and are read
  * for every column of queries again. */
-template <int M, int STEPS, bool WIDE>
+template <int N, int STEPS, bool WIDE>
 struct scan_warp {
-    static constexpr int ROWS = 16 * M;
+    static constexpr int ROWS = 8 * N;
 
     const scan_args &a;
     const xn_lists &lists;
     const uint4 *queries; /* of the block; in shared memory, unless WIDE */
-    int32_t *least;       /* [columns * 8], in shared memory */
+    int32_t *least;       /* [columns * 16], in shared memory */
     int32_t g, t;
     int64_t first; /* row of the tile */
-    uint4 row[M][2][STEPS];
-    int32_t minus[M][2]; /* the set bits of rows, negative */
-    int32_t sum[M][4];
+    uint4 row[N][STEPS];
+    int32_t minus[N][2]; /* the set bits of rows 8 n + 2 t and 8 n + 2 t + 1, negative */
+    int32_t sum[N][4];   /* of these with query g, then with query g + 8 */
 
     __device__ __forceinline__ scan_warp(const scan_args &args, const xn_lists &l,
                                          const uint4 *block_queries, int32_t *block_least)
@@ -95,23 +96,19 @@ struct scan_warp {
 
     __device__ __forceinline__ void load(int32_t step) {
 #pragma unroll
-        for (int m = 0; m < M; m++)
+        for (int n = 0; n < N; n++)
 #pragma unroll
-            for (int h = 0; h < 2; h++)
-#pragma unroll
-                for (int s = 0; s < STEPS; s++)
-                    row[m][h][s] =
-                        words_of(first + m * 16 + h * 8 + g, (step + s) * SCAN_WORDS + t * 4);
+            for (int s = 0; s < STEPS; s++)
+                row[n][s] = words_of(first + n * 8 + g, (step + s) * SCAN_WORDS + t * 4);
     }
 
-    __device__ __forceinline__ void multiply(int s, const uint4 &query) {
-        const uint32_t low[2] = {query.x, query.y}, high[2] = {query.z, query.w};
+    __device__ __forceinline__ void multiply(int s, int half, const uint4 &query) {
+        const uint32_t q[4] = {query.x, query.y, query.z, query.w};
 #pragma unroll
-        for (int m = 0; m < M; m++) {
-            const uint4 &r = row[m][0][s], &r8 = row[m][1][s];
-            const uint32_t a_low[4] = {r.x, r8.x, r.y, r8.y}, a_high[4] = {r.z, r8.z, r.w, r8.w};
-            scan_multiply(sum[m], a_low, low);
-            scan_multiply(sum[m], a_high, high);
+        for (int n = 0; n < N; n++) {
+            const uint4 &r = row[n][s];
+            const uint32_t words[2] = {half ? r.z : r.x, half ? r.w : r.y};
+            scan_multiply(sum[n], q, words);
         }
     }
 
@@ -120,32 +117,32 @@ struct scan_warp {
     __device__ __forceinline__ void add_up(int32_t column) {
         const uint4 ones = make_uint4(~0u, ~0u, ~0u, ~0u);
 #pragma unroll
-        for (int m = 0; m < M; m++)
+        for (int n = 0; n < N; n++)
 #pragma unroll
-            for (int n = 0; n < 4; n++)
-                sum[m][n] = 0;
+            for (int i = 0; i < 4; i++)
+                sum[n][i] = 0;
 #pragma unroll 1
         for (int32_t step = 0; step < (WIDE ? a.steps : 1); step += STEPS) {
             if (WIDE)
                 load(step);
+            const uint4 *from =
+                queries + ((int64_t)column * a.steps + step) * 64 + threadIdx.x % 32;
 #pragma unroll
-            for (int s = 0; s < STEPS; s++) {
-                const int64_t at = ((int64_t)column * a.steps + step + s) * 32 + threadIdx.x % 32;
-                multiply(s, SET_BITS ? ones : queries[at]);
-            }
+            for (int i = 0; i < 2 * STEPS; i++)
+                multiply(i / 2, i % 2, SET_BITS ? ones : from[i * 32]);
         }
     }
 
-    __device__ __forceinline__ int32_t x_of(int m, int n) const {
-        return 2 * sum[m][n] + minus[m][n / 2];
+    __device__ __forceinline__ int32_t x_of(int n, int i) const {
+        return 2 * sum[n][i] + minus[n][i % 2];
     }
 
-    /* The greatest x of the lane's rows with a query. */
-    __device__ __forceinline__ int32_t greatest(int n) const {
+    /* The greatest x of the lane's rows with query g, or g + 8. */
+    __device__ __forceinline__ int32_t greatest(int h) const {
         int32_t most = INT_MIN;
 #pragma unroll
-        for (int m = 0; m < M; m++)
-            most = max(most, max(x_of(m, n), x_of(m, n + 2)));
+        for (int n = 0; n < N; n++)
+            most = max(most, max(x_of(n, 2 * h), x_of(n, 2 * h + 1)));
         return most;
     }
 
@@ -179,16 +176,16 @@ struct scan_warp {
     __device__ __forceinline__ void put(int32_t column, const int32_t (&from)[2]) {
         uint32_t live = 0;
 #pragma unroll
-        for (int i = 0; i < 4 * M; i++)
-            live |= (uint32_t)(x_of(i / 4, i % 4) >= from[i % 2]) << i;
+        for (int i = 0; i < 4 * N; i++)
+            live |= (uint32_t)(x_of(i / 4, i % 4) >= from[i % 4 / 2]) << i;
         while (__any_sync(XN_ALL_LANES, live)) {
             const int32_t n = __ffs((int32_t)live) - 1;
             int32_t x = 0;
 #pragma unroll
-            for (int i = 0; i < 4 * M; i++)
+            for (int i = 0; i < 4 * N; i++)
                 x = i == n ? x_of(i / 4, i % 4) : x;
-            const int64_t at = first + n / 4 * 16 + n % 4 / 2 * 8 + g;
-            const int32_t query = column * SCAN_COLUMNS + 2 * t + n % 2;
+            const int64_t at = first + n / 4 * 8 + 2 * t + n % 2;
+            const int32_t query = column * SCAN_COLUMNS + n % 4 / 2 * 8 + g;
             const bool is = live && at < a.row_count;
             const uint64_t key = is ? xn_key_of(a.e, at, dot_of(query, x), a.largest) : XN_NO_KEY;
             lists.put(query, key, is, [&](int32_t of, uint64_t kth) {
@@ -201,10 +198,13 @@ struct scan_warp {
 
     __device__ __forceinline__ void store_greatest(int32_t tile, int32_t column) const {
 #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            const int32_t query = column * SCAN_COLUMNS + 2 * t + n;
-            if (query < a.tile_queries && query_at(query) < a.query_count)
-                a.greatest[((int64_t)query_at(query) * a.tiles + tile) * 8 + g] = greatest(n);
+        for (int h = 0; h < 2; h++) {
+            const int32_t query = column * SCAN_COLUMNS + h * 8 + g;
+            int32_t most = greatest(h);
+            most = max(most, __shfl_xor_sync(XN_ALL_LANES, most, 1));
+            most = max(most, __shfl_xor_sync(XN_ALL_LANES, most, 2));
+            if (t == 0 && query < a.tile_queries && query_at(query) < a.query_count)
+                a.greatest[(int64_t)query_at(query) * a.tiles + tile] = most;
         }
     }
 
@@ -214,15 +214,15 @@ struct scan_warp {
             load(0);
         add_up<true>(0);
 #pragma unroll
-        for (int m = 0; m < M; m++) {
-            minus[m][0] = -sum[m][0];
-            minus[m][1] = -sum[m][2];
+        for (int n = 0; n < N; n++) {
+            minus[n][0] = -sum[n][0];
+            minus[n][1] = -sum[n][1];
         }
 #pragma unroll 1
         for (int32_t column = 0; column < a.columns; column++) {
-            const int32_t *at = least + column * SCAN_COLUMNS + 2 * t;
+            const int32_t *at = least + column * SCAN_COLUMNS + g;
             const int32_t from[2] = {((volatile const int32_t *)at)[0],
-                                     ((volatile const int32_t *)at)[1]};
+                                     ((volatile const int32_t *)at)[8]};
             add_up<false>(column);
             if (a.greatest)
                 store_greatest(tile, column);
@@ -243,18 +243,18 @@ static inline size_t scan_column_bytes(int32_t steps, bool wide) {
            (sizeof(int32_t) + (wide ? 0 : (size_t)steps * SCAN_WORDS * sizeof(uint32_t)));
 }
 
-template <int M, int STEPS, bool WIDE>
+template <int N, int STEPS, bool WIDE>
 __global__ void __launch_bounds__(SCAN_THREADS, 1)
     scan_kernel(const __grid_constant__ scan_args a) {
     extern __shared__ uint4 scan_shared[];
-    const int32_t staged = WIDE ? 0 : a.columns * a.steps * 32;
-    const uint4 *from = a.queries + (int64_t)blockIdx.y * a.columns * a.steps * 32;
+    const int32_t staged = WIDE ? 0 : a.columns * a.steps * 64;
+    const uint4 *from = a.queries + (int64_t)blockIdx.y * a.columns * a.steps * 64;
     uint64_t *keys = (uint64_t *)(scan_shared + staged);
     uint64_t *last = keys + a.tile_queries * a.room;
     int32_t *taken = (int32_t *)(last + a.tile_queries);
     int32_t *least = taken + a.tile_queries;
     const xn_lists lists = {keys, last, taken, a.room, a.k};
-    scan_warp<M, STEPS, WIDE> warp(a, lists, WIDE ? from : scan_shared, least);
+    scan_warp<N, STEPS, WIDE> warp(a, lists, WIDE ? from : scan_shared, least);
     xn_let_next_kernel_start();
     lists.clear(a.tile_queries);
     xn_wait_for_previous_kernel();
@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(SCAN_THREADS, 1)
                              : INT_MIN;
     }
     __syncthreads();
-    for (int32_t tile = (int32_t)(blockIdx.x * SCAN_WARPS + threadIdx.x / 32); tile < a.tiles;
+    for (int32_t tile = (int32_t)(threadIdx.x / 32 * gridDim.x + blockIdx.x); tile < a.tiles;
          tile += (int32_t)gridDim.x * SCAN_WARPS)
         warp.run(tile);
     if (a.greatest)
@@ -303,7 +303,7 @@ __device__ __forceinline__ uint32_t scan_query_word(const scan_queries_args &a,
     return (a.turned ? ~bits : bits) & mask;
 }
 
-/* A warp makes a query, or the zeros of a column that has less than 8. */
+/* A warp makes a query, or the zeros of a column that has less than 16. */
 __global__ void __launch_bounds__(XN_CUDA_THREADS)
     scan_queries_kernel(const __grid_constant__ scan_queries_args a) {
     const int32_t lane = (int32_t)threadIdx.x % 32, each = a.columns * SCAN_COLUMNS;
@@ -315,13 +315,13 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
     xn_wait_for_previous_kernel();
     if (tile >= a.tiles)
         return;
-    uint32_t *to = a.queries + ((int64_t)tile * a.columns + n / SCAN_COLUMNS) * a.steps * 128;
+    uint32_t *to = a.queries + ((int64_t)tile * a.columns + n / SCAN_COLUMNS) * a.steps * 256;
     for (int32_t word = lane; word < a.steps * SCAN_WORDS; word += 32) {
         const uint32_t bits =
             is ? scan_query_word(a, a.input + (int64_t)query * a.pitch, word) : 0u;
         set += __popc(bits);
-        to[word / SCAN_WORDS * 128 + (n % SCAN_COLUMNS * 4 + word % SCAN_WORDS / 4) * 4 +
-           word % 4] = bits;
+        to[word / SCAN_WORDS * 256 + word % 4 / 2 * 128 + (n % 8 * 4 + word % SCAN_WORDS / 4) * 4 +
+           word % 2 * 2 + n % SCAN_COLUMNS / 8] = bits;
     }
     for (int32_t apart = 16; apart; apart /= 2)
         set += __shfl_xor_sync(XN_ALL_LANES, set, apart);

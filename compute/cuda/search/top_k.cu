@@ -1,5 +1,5 @@
 /* top_k.cu: which kernels a top_k is, and their launches; the kernel that chooses the best of
- * values, of blocks' lists, or of groups of rows. */
+ * values, of blocks' lists, or of tiles of rows. */
 #include "scan.cuh"
 #include "top_k.h"
 
@@ -10,9 +10,8 @@ enum {
     MOST_QUERIES = 256,      /* that share a pass over the rows */
     QUERIES_BYTES = 1 << 25, /* of those, unless they are SCAN_COLUMNS */
     SAMPLE_STRIDE = 64,      /* every which tile of rows is one of the sample, */
-    LEAST_GROUPS = 2,        /* of rows that it has for each of the k, or there is no sample, */
+    LEAST_TILES = 2,         /* that it has for each of the k, or there is no sample, */
     SAMPLE_QUERIES = 8,      /* for more queries than these */
-    GROUPS = 8,              /* of a tile */
     STEPS_MOST = 8,          /* of rows that registers hold, and the sizes below it */
     STEPS_MIDDLE = 2,
     SELECT_THREADS = 256,
@@ -21,7 +20,7 @@ enum {
 
 /* ---- the best of what lies in memory ---- */
 
-typedef enum { FROM_REALS, FROM_LISTS, FROM_GROUPS } select_from;
+typedef enum { FROM_REALS, FROM_LISTS, FROM_TILES } select_from;
 
 struct select_args {
     xn_epilogue_args e;
@@ -31,14 +30,14 @@ struct select_args {
     bool largest;
     float *output;        /* k values and positions; */
     int64_t output_pitch; /* elements */
-    int32_t *least;       /* of groups: the k-th best x */
+    int32_t *least;       /* of tiles: the k-th best x */
 };
 
 template <select_from FROM>
 __device__ __forceinline__ uint64_t select_key(const select_args &a, int64_t query, int64_t at) {
     if (at >= a.count)
         return XN_NO_KEY;
-    if (FROM == FROM_GROUPS) {
+    if (FROM == FROM_TILES) {
         const int32_t x = ((const int32_t *)a.from)[query * a.pitch + at];
         return (uint64_t)(~(uint32_t)x ^ 0x80000000u) << 32 | (uint32_t)at;
     }
@@ -79,7 +78,7 @@ __global__ void __launch_bounds__(SELECT_THREADS)
     if (threadIdx.x < 32)
         xn_sort_keys(select_keys, a.room);
     __syncthreads();
-    if (FROM == FROM_GROUPS) {
+    if (FROM == FROM_TILES) {
         if (threadIdx.x == 0)
             a.least[query] = (int32_t)(~(uint32_t)(select_keys[a.k - 1] >> 32) ^ 0x80000000u);
         return;
@@ -130,13 +129,13 @@ static void set_kernel(const xn_step *step, cut *c) {
     c->steps = steps;
     c->tile_rows = 64;
     if (steps == 1) {
-        c->kernel = scan_kernel<4, 1, false>;
+        c->kernel = scan_kernel<8, 1, false>;
     } else if (steps == STEPS_MIDDLE) {
-        c->kernel = scan_kernel<4, 2, false>;
+        c->kernel = scan_kernel<8, 2, false>;
     } else {
         c->steps = round_up(steps, STEPS_MOST / 2);
         c->tile_rows = 32;
-        c->kernel = wide ? scan_kernel<2, 4, true> : scan_kernel<2, 4, false>;
+        c->kernel = wide ? scan_kernel<4, 4, true> : scan_kernel<4, 4, false>;
     }
 }
 
@@ -176,7 +175,7 @@ static void set_pass(cut *c, int32_t queries, const xn_cuda_chip *chip) {
 /* Whole tiles alone: rows that there are not are no candidates. */
 static int64_t sample_of(const xn_step *step, const cut *c) {
     const int64_t tiles = step->conv.out_channels / c->tile_rows / SAMPLE_STRIDE;
-    return tiles * GROUPS >= LEAST_GROUPS * step->attributes.k ? tiles : 0;
+    return tiles >= LEAST_TILES * step->attributes.k ? tiles : 0;
 }
 
 xn_cuda_top_k_room xn_cuda_top_k_take(const xn_step *step, const xn_cuda_chip *chip,
@@ -195,7 +194,7 @@ xn_cuda_top_k_room xn_cuda_top_k_take(const xn_step *step, const xn_cuda_chip *c
     room.set_bits = (int32_t *)xn_cuda_take_bytes(scratch, queries * sizeof(int32_t));
     room.least = (int32_t *)xn_cuda_take_bytes(scratch, queries * sizeof(int32_t));
     room.greatest = (int32_t *)xn_cuda_take_bytes(scratch, queries * (size_t)sample_of(step, &c) *
-                                                               GROUPS * sizeof(int32_t));
+                                                               sizeof(int32_t));
     room.lists = (uint64_t *)xn_cuda_take_bytes(scratch, lists * (size_t)c.room * sizeof(uint64_t));
     return room;
 }
@@ -258,8 +257,7 @@ static cudaError_t arrange_queries(const scan_args *a, const cut *c, const void 
 }
 
 static cudaError_t scan(const cut *c, const scan_args *a, bool overlapped, cudaStream_t stream) {
-    const int32_t shares = (a->tiles - 1) / SCAN_WARPS + 1;
-    const dim3 grid((unsigned)std::min(c->blocks, shares), (unsigned)c->tiles);
+    const dim3 grid((unsigned)std::min(c->blocks, a->tiles), (unsigned)c->tiles);
     return xn_cuda_launch_with(c->kernel, grid, SCAN_THREADS, c->shared_bytes, overlapped, stream,
                                *a);
 }
@@ -274,13 +272,13 @@ static cudaError_t sample(const cut *c, scan_args *a, const xn_cuda_top_k_room *
     cudaError_t e = scan(c, &some, overlapped, stream);
     select_args s = {};
     s.from = some.greatest;
-    s.count = s.pitch = c->sample_tiles * GROUPS;
+    s.count = s.pitch = c->sample_tiles;
     s.query_count = a->query_count;
     s.room = a->room;
     s.k = a->k;
     s.least = room->least;
     a->least = room->least;
-    return e == cudaSuccess ? choose(select_kernel<FROM_GROUPS>, s, overlapped, stream) : e;
+    return e == cudaSuccess ? choose(select_kernel<FROM_TILES>, s, overlapped, stream) : e;
 }
 
 /* A pass over the rows for some queries. */
@@ -352,8 +350,8 @@ cudaError_t xn_cuda_top_k_launch(const xn_step *step, int64_t images, const xn_c
 }
 
 cudaError_t xn_cuda_top_k_load(const xn_cuda_chip *chip) {
-    static const scan_function kernels[] = {scan_kernel<4, 1, false>, scan_kernel<4, 2, false>,
-                                            scan_kernel<2, 4, false>, scan_kernel<2, 4, true>};
+    static const scan_function kernels[] = {scan_kernel<8, 1, false>, scan_kernel<8, 2, false>,
+                                            scan_kernel<4, 4, false>, scan_kernel<4, 4, true>};
     cudaError_t e = xn_cuda_load(scan_queries_kernel);
     for (scan_function kernel : kernels)
         if (e == cudaSuccess)
@@ -362,5 +360,5 @@ cudaError_t xn_cuda_top_k_load(const xn_cuda_chip *chip) {
         e = xn_cuda_load(select_kernel<FROM_REALS>);
     if (e == cudaSuccess)
         e = xn_cuda_load(select_kernel<FROM_LISTS>);
-    return e == cudaSuccess ? xn_cuda_load(select_kernel<FROM_GROUPS>) : e;
+    return e == cudaSuccess ? xn_cuda_load(select_kernel<FROM_TILES>) : e;
 }

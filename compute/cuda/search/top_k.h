@@ -15,8 +15,8 @@
  *
  * Where the value is a monotone function of the dot, it is x that is compared: only candidates
  * become values. Where less dots are better the bits of queries are turned, which turns the dot's
- * sign. With many queries and rows the best x of groups of rows, of each 64th tile, come first: the
- * k-th of those is a bound that hardly any row reaches, so lists fill slowly. */
+ * sign. With many queries and rows the best x of each 64th tile of rows comes first: the k-th of
+ * those is a bound that hardly any row reaches, so lists fill slowly. */
 #ifndef XN_CUDA_TOP_K_H
 #define XN_CUDA_TOP_K_H
 
@@ -34,7 +34,7 @@ typedef struct xn_cuda_top_k_io {
 typedef struct xn_cuda_top_k_room {
     void *queries;     /* as operands of mma.sync */
     int32_t *set_bits; /* [queries] */
-    int32_t *greatest; /* [queries][groups] */
+    int32_t *greatest; /* [queries][tiles of the sample] */
     int32_t *least;    /* [queries]: the bounds */
     uint64_t *lists;   /* of all blocks */
 } xn_cuda_top_k_room;
