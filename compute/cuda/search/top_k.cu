@@ -10,8 +10,7 @@ enum {
     MOST_QUERIES = 256,      /* that share a pass over the rows */
     QUERIES_BYTES = 1 << 25, /* of those, unless they are SCAN_COLUMNS */
     SAMPLE_STRIDE = 64,      /* every which tile of rows is one of the sample, */
-    LEAST_TILES = 2,         /* that it has for each of the k, or there is no sample, */
-    SAMPLE_QUERIES = 8,      /* for more queries than these */
+    LEAST_TILES = 2,         /* that it has for each of the k, or there is no sample */
     STEPS_MOST = 8,          /* of rows that registers hold, and the sizes below it */
     STEPS_MIDDLE = 2,
     SELECT_THREADS = 256,
@@ -290,7 +289,7 @@ static cudaError_t run_pass(const cut *c, scan_args *a, const xn_cuda_top_k_room
     a->tile_queries = c->tile_queries;
     a->columns = c->columns;
     cudaError_t e = arrange_queries(a, c, input, pitch, overlapped, stream);
-    if (e == cudaSuccess && c->sample_tiles && a->by_dot && a->query_count > SAMPLE_QUERIES)
+    if (e == cudaSuccess && c->sample_tiles && a->by_dot)
         e = sample(c, a, room, overlapped, stream);
     if (e == cudaSuccess)
         e = scan(c, a, overlapped, stream);

@@ -15,8 +15,8 @@
  *
  * Where the value is a monotone function of the dot, it is x that is compared: only candidates
  * become values. Where less dots are better the bits of queries are turned, which turns the dot's
- * sign. With many queries and rows the best x of each 64th tile of rows comes first: the k-th of
- * those is a bound that hardly any row reaches, so lists fill slowly. */
+ * sign. With many rows the best x of each 64th tile of rows comes first: the k-th of those is a
+ * bound that hardly any row reaches, so lists fill slowly. */
 #ifndef XN_CUDA_TOP_K_H
 #define XN_CUDA_TOP_K_H
 
