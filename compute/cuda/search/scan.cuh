@@ -9,7 +9,7 @@
 #include "lists.cuh"
 
 enum {
-    SCAN_WARPS = 12,
+    SCAN_WARPS = 16,
     SCAN_THREADS = SCAN_WARPS * 32,
     SCAN_WORDS = 16,   /* of two matrix instructions */
     SCAN_COLUMNS = 16, /* queries of a matrix instruction */

@@ -126,15 +126,15 @@ static void set_kernel(const xn_step *step, cut *c) {
     const int32_t steps = (step->conv.channels - 1) / (SCAN_WORDS * 32) + 1;
     const bool wide = steps > STEPS_MOST / 2;
     c->steps = steps;
-    c->tile_rows = 64;
+    c->tile_rows = 32;
     if (steps == 1) {
-        c->kernel = scan_kernel<8, 1, false>;
+        c->kernel = scan_kernel<4, 1, false>;
     } else if (steps == STEPS_MIDDLE) {
-        c->kernel = scan_kernel<8, 2, false>;
+        c->kernel = scan_kernel<4, 2, false>;
     } else {
         c->steps = round_up(steps, STEPS_MOST / 2);
-        c->tile_rows = 32;
-        c->kernel = wide ? scan_kernel<4, 4, true> : scan_kernel<4, 4, false>;
+        c->tile_rows = 16;
+        c->kernel = wide ? scan_kernel<2, 4, true> : scan_kernel<2, 4, false>;
     }
 }
 
@@ -349,8 +349,8 @@ cudaError_t xn_cuda_top_k_launch(const xn_step *step, int64_t images, const xn_c
 }
 
 cudaError_t xn_cuda_top_k_load(const xn_cuda_chip *chip) {
-    static const scan_function kernels[] = {scan_kernel<8, 1, false>, scan_kernel<8, 2, false>,
-                                            scan_kernel<4, 4, false>, scan_kernel<4, 4, true>};
+    static const scan_function kernels[] = {scan_kernel<4, 1, false>, scan_kernel<4, 2, false>,
+                                            scan_kernel<2, 4, false>, scan_kernel<2, 4, true>};
     cudaError_t e = xn_cuda_load(scan_queries_kernel);
     for (scan_function kernel : kernels)
         if (e == cudaSuccess)
