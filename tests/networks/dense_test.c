@@ -12,8 +12,10 @@ enum { NETS = 12, IMAGES = 130 };
 static void check_net(const nw_subject *s, uint64_t seed) {
     static const int batches[] = {1, 7, 8, 30, 64, 65};
     xn_rng rng = {seed};
-    const int channels = 4 * (1 + (int)xn_rng_below(&rng, 300));
-    const int filters = 16 + (int)xn_rng_below(&rng, 100);
+    const bool large = seed % 6 < 2; /* for a batch to have many more tiles than an image */
+    const int channels =
+        large ? 960 + 4 * (int)xn_rng_below(&rng, 40) : 4 * (1 + (int)xn_rng_below(&rng, 300));
+    const int filters = large ? 1000 : 16 + (int)xn_rng_below(&rng, 100);
     const char *affine = xn_rng_below(&rng, 2) ? "; affine" : "";
     char text[80];
     if (seed % 2)

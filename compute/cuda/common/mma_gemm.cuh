@@ -39,7 +39,7 @@ struct xn_mma_args {
     int64_t row_bytes;   /* from filter to filter */
     int32_t pixel_count; /* images * OH * OW */
     int32_t plane;       /* outputs of a filter and image */
-    int32_t tap_units, steps, steps_a_split;
+    int32_t tap_units, steps;
     int32_t tiles_m, tiles_n;
     bool vectors; /* residuals can be loaded as outputs are stored */
 };
@@ -50,7 +50,6 @@ static inline void xn_mma_cut(xn_mma_args *a, int64_t images, int32_t filters, i
     a->plane = c.out_height * c.out_width;
     a->pixel_count = (int32_t)(images * a->plane);
     a->steps = (int32_t)((a->row_bytes - 1) / XN_MMA_STEP_BYTES + 1);
-    a->steps_a_split = a->steps;
     a->tiles_m = (c.group_out_channels - 1) / filters + 1;
     a->tiles_n = (a->pixel_count - 1) / pixels + 1;
     a->vectors = xn_residual_has_vectors(a->out, 4);
@@ -133,11 +132,10 @@ struct xn_mma_filter_loader {
     int32_t left; /* bytes of a filter from here on */
     uint32_t to;
 
-    __device__ __forceinline__ void start(const xn_mma_args &a, const xn_mma_place &at,
-                                          int32_t step) {
+    __device__ __forceinline__ void start(const xn_mma_args &a, const xn_mma_place &at) {
         const int32_t row = (int32_t)threadIdx.x / 8, chunk = (int32_t)threadIdx.x % 8;
         const int64_t filter = (int64_t)at.group * a.conv.group_out_channels + at.m0 + row;
-        const int64_t byte = (int64_t)step * XN_MMA_STEP_BYTES + chunk * 16;
+        const int32_t byte = chunk * 16;
         live = a.conv.group_out_channels - at.m0 - row;
         left = (int32_t)(a.row_bytes - byte);
         from = a.filters + filter * a.row_bytes + byte;
@@ -168,16 +166,16 @@ struct xn_mma_pixel_loader {
     uint32_t to;
 
     __device__ __forceinline__ void start(const xn_mma_args &a,
-                                          const typename Form::window *windows, int32_t step) {
+                                          const typename Form::window *windows) {
         const int32_t row = (int32_t)threadIdx.x / UNITS, unit = (int32_t)threadIdx.x % UNITS;
-        const int32_t row_units = a.conv.kernel_w * a.tap_units, first = step * UNITS + unit;
+        const int32_t row_units = a.conv.kernel_w * a.tap_units;
         if (Form::HELD)
 #pragma unroll
             for (int r = 0; r < ROWS; r++)
                 held[Form::HELD ? r : 0] = windows[row + r * ROW_STRIDE];
-        i = first / row_units;
-        j = first % row_units / a.tap_units;
-        channel = first % row_units % a.tap_units;
+        i = unit / row_units;
+        j = unit % row_units / a.tap_units;
+        channel = unit % row_units % a.tap_units;
         step_i = UNITS / row_units;
         step_j = UNITS % row_units / a.tap_units;
         step_channel = UNITS % row_units % a.tap_units;
@@ -389,7 +387,7 @@ xn_mma_write(const typename Form::args &a, const xn_mma_place &at,
 
 /* ---- a block ---- */
 
-/* What all kernels do with a block: its tile, its part of K, and what its threads copy. */
+/* What all kernels do with a block: its tile, and what its threads copy. */
 template <class Form>
 struct xn_mma_block {
     typedef typename Form::tile tile;
@@ -403,17 +401,17 @@ struct xn_mma_block {
     /* Starts the copies of `ahead` steps, a group each. */
     __device__ __forceinline__ void start(const typename Form::args &a, xn_mma_shared<Form> &s,
                                           int ahead) {
-        const int32_t number = (int32_t)blockIdx.x, first = (int32_t)blockIdx.y * a.steps_a_split;
+        const int32_t number = (int32_t)blockIdx.x;
         at = {number / a.tiles_m / a.tiles_n, number % a.tiles_m * tile::FILTERS,
               number / a.tiles_m % a.tiles_n * tile::PIXELS};
-        steps = min(a.steps - first, a.steps_a_split);
+        steps = a.steps;
         base = xn_shared_address(s.stages);
-        parts = (int32_t)(a.row_bytes / XN_MMA_PART_BYTES); /* not WHOLE: never split */
+        parts = (int32_t)(a.row_bytes / XN_MMA_PART_BYTES);
         xn_let_next_kernel_start();
         describe(a, s);
         __syncthreads();
-        filters.start(a, at, first);
-        pixels.start(a, s.windows, first);
+        filters.start(a, at);
+        pixels.start(a, s.windows);
 #pragma unroll
         for (int step = 0; step < ahead; step++)
             if (step < steps)

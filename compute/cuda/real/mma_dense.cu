@@ -6,7 +6,7 @@
 #include "real_mma.h"
 #include "real_value.cuh"
 
-enum { FILTERS = 16, WARP_IMAGES = 8, MOST_WARPS = 4, MOST_STEPS = 15 };
+enum { FILTERS = 16, WARP_IMAGES = 8, MOST_WARPS = 4, MOST_STEPS = 16 };
 
 struct mma_dense_args {
     const char *input, *filters;

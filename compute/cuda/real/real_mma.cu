@@ -8,8 +8,7 @@
  * window's values are at one offset from its start for all pixels: a copy is an addition. Copies
  * run STAGES - 1 steps of 128 bytes ahead of the matrix instructions; one barrier a step.
  *
- * Where there are too few tiles for the chip, blocks share a tile's K and write partial sums, which
- * a third kernel adds in a fixed order: results do not change from run to run. */
+ * A block has all of K for its tile, so sums are the same in any batch. */
 #include "launch.cuh"
 #include "mma_gemm.cuh"
 #include "real_mma.h"
@@ -21,8 +20,6 @@ static_assert(XN_CUDA_MMA_STEP_BYTES == XN_MMA_STEP_BYTES, "rows are whole steps
 
 struct mma_args : xn_mma_args {
     const int32_t *exponent;
-    float *partial; /* [split][output]; NULL: outputs at once */
-    int64_t outputs;
     int32_t group_plane; /* units of the pixels of one group */
     int32_t padded_w;
 };
@@ -81,40 +78,10 @@ struct mma_form {
                                                    const pixel &, float acc) {
         return acc;
     }
-    static __device__ __forceinline__ float *raw(const args &a) {
-        return a.partial ? a.partial + blockIdx.y * a.outputs : NULL;
+    static __device__ __forceinline__ float *raw(const args &) {
+        return NULL;
     }
 };
-
-/* ---- partial sums ---- */
-
-struct sum_args { /* few lines of the constant cache: each is waited for when it is first used */
-    xn_epilogue_args out;
-    const float *partial;
-    const int32_t *exponent;
-    int64_t outputs;
-    int32_t splits, plane, filters;
-};
-
-__global__ void __launch_bounds__(XN_CUDA_THREADS)
-    mma_sum_kernel(const __grid_constant__ sum_args a) {
-    const int64_t index = (int64_t)blockIdx.x * XN_CUDA_THREADS + threadIdx.x;
-    xn_let_next_kernel_start();
-    if (index >= a.outputs)
-        return;
-    const int64_t plane = index / a.plane;
-    const int32_t o = (int32_t)(plane % a.filters);
-    const xn_filter f = xn_filter_with_exponent(a.out, a.exponent, o);
-    xn_wait_for_previous_kernel();
-    float sum = 0.0f;
-#pragma unroll 4
-    for (int32_t split = 0; split < a.splits; split++)
-        sum += a.partial[split * a.outputs + index];
-    float v[1] = {xn_sum_value(a.out, a.exponent, f, o, sum)};
-    const uint32_t bit = xn_finish_and_store(a.out, o, index, v);
-    if (a.out.what.bits)
-        xn_add_bits(a.out, a.filters, plane / a.filters * a.plane + index % a.plane, o, bit);
-}
 
 /* ---- launcher ---- */
 
@@ -140,14 +107,12 @@ struct mma_variant {
                 xn_mma_kernel<FORM(XN_PRECISION_TF32, 16, __VA_ARGS__), BLOCKS>                    \
         }                                                                                          \
     }
-enum { SIDE = XN_CUDA_MMA_SPLIT_SIDE, LEAST_STEPS = 4, SPLIT_STEPS = 16 };
-
-/* From the least traffic an operation to the most blocks; the last may be split. The weights are
- * measured (README.md). All fit the 99 KiB of sm_86 and sm_89. */
+/* From the least traffic an operation to the most blocks. The weights are measured. All fit the 99
+ * KiB of sm_86 and sm_89. */
 static const mma_variant variants[] = {
     VARIANT(2, 100, 128, 128, 64, 64, 3),
     VARIANT(3, 115, 64, 128, 32, 64, 3),
-    VARIANT(3, 135, SIDE, SIDE, 32, 32, 4),
+    VARIANT(3, 135, 64, 64, 32, 32, 4),
 };
 static int64_t blocks_of(const xn_conv *c, const mma_variant *v, int64_t images) {
     return xn_mma_blocks(c, images, v->filters, v->pixels);
@@ -169,16 +134,6 @@ static const mma_variant *choose_variant(const xn_conv *c, int64_t images, int m
         if (time_of(c, &v, images, multiprocessors) < time_of(c, best, images, multiprocessors))
             best = &v;
     return best;
-}
-
-/* How many blocks share a tile's steps: as many as there is room for on the chip, each with
- * LEAST_STEPS or more; for few steps the third kernel costs more than it saves. */
-static int32_t choose_splits(const mma_variant *v, int64_t blocks, int32_t steps,
-                             int multiprocessors) {
-    if (v->pixels != SIDE || steps < SPLIT_STEPS || blocks >= multiprocessors)
-        return 1;
-    const int64_t room = multiprocessors / blocks, most = steps / LEAST_STEPS;
-    return (int32_t)(room < most ? room : most);
 }
 
 bool xn_cuda_real_mma_fits(const xn_conv *c, int64_t images) {
@@ -203,26 +158,11 @@ static mma_args arguments(const xn_conv *c, int64_t images, const xn_cuda_mma_io
     a.out = xn_epilogue_of(c, epilogue);
     a.row_bytes =
         xn_cuda_mma_row_bytes(c->precision, c->group_channels, (int64_t)c->kernel_h * c->kernel_w);
-    a.outputs = images * xn_conv_output_elements(c);
     a.padded_w = c->width + c->pad_left + c->pad_right;
     a.tap_units = xn_cuda_mma_tap_units(c->precision, c->group_channels);
     a.group_plane = (int32_t)xn_cuda_mma_positions(c) * a.tap_units;
     xn_mma_cut(&a, images, v->filters, v->pixels);
     return a;
-}
-
-static cudaError_t launch_sum(const mma_args *mma, int32_t splits, bool overlapped,
-                              cudaStream_t stream) {
-    sum_args a = {};
-    a.out = mma->out;
-    a.filters = mma->conv.out_channels;
-    a.partial = mma->partial;
-    a.exponent = mma->exponent;
-    a.outputs = mma->outputs;
-    a.splits = splits;
-    a.plane = mma->plane;
-    return xn_cuda_launch_with(mma_sum_kernel, xn_cuda_grid(a.outputs, XN_CUDA_THREADS),
-                               XN_CUDA_THREADS, 0, overlapped, stream, a);
 }
 
 /* Whether the input lies as pixels do: planes of one pixel, in units without padding. */
@@ -239,10 +179,6 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
     const mma_variant *v = choose_variant(conv, images, multiprocessors);
     const int64_t blocks = blocks_of(conv, v, images);
     mma_args a = arguments(conv, images, io, epilogue, v);
-    int32_t splits = choose_splits(v, blocks, a.steps, multiprocessors);
-    a.steps_a_split = (a.steps - 1) / splits + 1;
-    splits = (a.steps - 1) / a.steps_a_split + 1;
-    a.partial = splits > 1 ? io->partial : NULL;
     const int form = conv->precision == XN_PRECISION_TF32                                 ? TF32_16
                      : xn_cuda_mma_unit_bytes(conv->precision, conv->group_channels) == 8 ? FP16_8
                                                                                           : FP16_16;
@@ -254,14 +190,11 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
         a.pixels = (const char *)io->input;
     else
         e = xn_cuda_mma_pack_launch(conv, images, io->input, io->pixels, io->overlapped, stream);
-    if (e == cudaSuccess && (splits > 1 || !xn_has_half_words(*conv)))
+    if (e == cudaSuccess && !xn_has_half_words(*conv))
         e = xn_clear_bits(conv, images, epilogue, stream);
     if (e == cudaSuccess)
-        e = xn_cuda_launch_with(v->by_form[form], dim3((unsigned)blocks, (unsigned)splits),
-                                v->threads, v->shared_bytes(a.steps_a_split), io->overlapped,
-                                stream, a);
-    if (e == cudaSuccess && splits > 1)
-        e = launch_sum(&a, splits, io->overlapped, stream);
+        e = xn_cuda_launch_with(v->by_form[form], (unsigned)blocks, v->threads,
+                                v->shared_bytes(a.steps), io->overlapped, stream, a);
     return e;
 }
 
@@ -269,8 +202,6 @@ cudaError_t xn_cuda_real_mma_load(void) {
     cudaError_t e = xn_cuda_mma_pack_load();
     if (e == cudaSuccess)
         e = xn_cuda_mma_dense_load();
-    if (e == cudaSuccess)
-        e = xn_cuda_load(mma_sum_kernel);
     for (const mma_variant &v : variants)
         for (mma_function kernel : v.by_form)
             if (e == cudaSuccess)

@@ -17,7 +17,6 @@
 #define XN_CUDA_MMA_STEP_BYTES 128 /* of a row: what one stage of the kernel has */
 #define XN_CUDA_MMA_PRECISIONS 2   /* tf32, fp16 */
 #define XN_CUDA_MMA_MODES 2        /* bwn, float */
-#define XN_CUDA_MMA_SPLIT_SIDE 64  /* filters and pixels of the tile that may be split */
 
 XN_HD int32_t xn_cuda_mma_element_bytes(int32_t precision) {
     return precision == XN_PRECISION_FP16 ? 2 : 4;
@@ -53,18 +52,10 @@ XN_HD int64_t xn_cuda_mma_pixel_bytes(const xn_conv *c) {
            xn_cuda_mma_unit_bytes(c->precision, c->group_channels);
 }
 
-/* Bytes that partial sums of a split problem take at most: no more blocks than there are
- * multiprocessors. */
-static inline size_t xn_cuda_mma_partial_bytes(int multiprocessors) {
-    return (size_t)multiprocessors * XN_CUDA_MMA_SPLIT_SIDE * XN_CUDA_MMA_SPLIT_SIDE *
-           sizeof(float);
-}
-
 /* Device memory of a run. */
 typedef struct xn_cuda_mma_io {
     const void *input;
     void *pixels;            /* written, then read */
-    float *partial;          /* likewise */
     const void *filters;     /* of the precision and mode */
     const int32_t *exponent; /* filters were multiplied by 2^-exponent[o]; NULL: 0 */
     bool overlapped;         /* may start before the kernel ahead of it in the stream has ended */

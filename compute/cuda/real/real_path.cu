@@ -132,23 +132,8 @@ static bool mma_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) {
     return is_real(job, chip) && xn_cuda_real_mma_fits(&job->conv, job->images);
 }
 
-struct mma_scratch {
-    void *pixels;
-    float *partial;
-};
-
-static mma_scratch take(const xn_cuda_job *job, const xn_cuda_chip *chip,
-                        xn_cuda_scratch *scratch) {
-    mma_scratch s;
-    s.pixels = xn_cuda_take(scratch, xn_cuda_mma_pixel_bytes(&job->conv), 1);
-    s.partial =
-        (float *)xn_cuda_take_bytes(scratch, xn_cuda_mma_partial_bytes(chip->multiprocessors));
-    return s;
-}
-
-static void mma_lay_out(const xn_cuda_job *job, const xn_cuda_chip *chip,
-                        xn_cuda_scratch *scratch) {
-    (void)take(job, chip, scratch);
+static void mma_lay_out(const xn_cuda_job *job, const xn_cuda_chip *, xn_cuda_scratch *scratch) {
+    (void)xn_cuda_take(scratch, xn_cuda_mma_pixel_bytes(&job->conv), 1);
 }
 
 static xn_cuda_part filters_of(const xn_conv *c) {
@@ -172,11 +157,9 @@ static cudaError_t mma_run(xn_cuda_run *r) {
     const xn_cuda_part filters = filters_of(&r->job->conv);
     if (!(mma_wants(r->job, r->weights) & XN_CUDA_WANT(filters)))
         return real_run(r);
-    const mma_scratch s = take(r->job, r->chip, &r->scratch);
     xn_cuda_mma_io io = {};
     io.input = r->input;
-    io.pixels = s.pixels;
-    io.partial = s.partial;
+    io.pixels = xn_cuda_take(&r->scratch, xn_cuda_mma_pixel_bytes(&r->job->conv), 1);
     io.filters = xn_cuda_part_of(r->weights, filters);
     if (filters == XN_CUDA_PART_FP16_REALS)
         io.exponent = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_EXPONENTS);

@@ -89,22 +89,21 @@ struct xn_mma_pixel_loader<pointwise_form<UNIT_BYTES, Tile>> {
     int32_t left; /* channels from the thread's first on; 0 past the last pixel */
     uint32_t to;
 
-    __device__ __forceinline__ void start(const pointwise_args &a,
-                                          const typename pointwise_form<UNIT_BYTES, Tile>::window *,
-                                          int32_t step) {
+    __device__ __forceinline__ void
+    start(const pointwise_args &a, const typename pointwise_form<UNIT_BYTES, Tile>::window *) {
         const int32_t tile = (int32_t)blockIdx.x / a.tiles_m;
-        start_at(a, tile / a.tiles_n, tile % a.tiles_n * Tile::PIXELS, step);
+        start_at(a, tile / a.tiles_n, tile % a.tiles_n * Tile::PIXELS);
     }
-    __device__ __forceinline__ void start_at(const pointwise_args &a, int32_t group, int32_t p0,
-                                             int32_t step) {
+    __device__ __forceinline__ void start_at(const pointwise_args &a, int32_t group, int32_t p0) {
         const xn_conv &c = a.conv;
         const int32_t channel = (int32_t)(threadIdx.x / UNITS);
         const int32_t first = (int32_t)(threadIdx.x % UNITS) * EACH, p = p0 + first;
-        const int32_t image = xn_divide(p, a.planes), k = step * STEP_CHANNELS + channel;
-        left = p < a.pixel_count ? c.group_channels - k : 0;
-        from = (const uint16_t *)a.pixels +
-               ((int64_t)image * c.channels + (int64_t)group * c.group_channels + k) * a.plane +
-               (p - image * a.plane);
+        const int32_t image = xn_divide(p, a.planes);
+        left = p < a.pixel_count ? c.group_channels - channel : 0;
+        from =
+            (const uint16_t *)a.pixels +
+            ((int64_t)image * c.channels + (int64_t)group * c.group_channels + channel) * a.plane +
+            (p - image * a.plane);
         to = channel_at<Tile>(channel, first / 8) + first % 8 * 2;
     }
     /* The place of a thread's copy: where STRIDE divides 8, its first channel is less. */
@@ -407,14 +406,14 @@ struct usual_stream {
     int32_t p, step;
 
     __device__ __forceinline__ void start(const pointwise_args &a, const xn_mma_place &at) {
-        filters.start(a, at, 0);
+        filters.start(a, at);
         p = at.p0;
         step = 0;
     }
     __device__ __forceinline__ void copy(const pointwise_args &a, uint32_t stage) {
         if (p < a.pixel_count) {
             if (step == 0)
-                pixels.start_at(a, (int32_t)blockIdx.z, p, 0);
+                pixels.start_at(a, (int32_t)blockIdx.z, p);
             filters.copy(a, stage);
             pixels.copy(a, NULL, stage + tile::PIXELS_AT);
             if (++step == a.steps) {
