@@ -411,7 +411,7 @@ static bool fits(const xn_step *step) {
 }
 
 const xn_cpu_path xn_cpu_bitgemm = {
-    .kernels = XN_CPU_PATH_KERNELS(bitgemm, vpopcnt, vpopcnt),
+    .kernels = XN_CPU_PATH_KERNELS(bitgemm, avx512, vpopcnt, vpopcnt),
     .writes_bits = xn_cpu_writes_all_bits,
     .fits = fits,
     .cost_ns = cost_ns,

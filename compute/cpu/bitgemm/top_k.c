@@ -222,8 +222,9 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
     }
 }
 
+/* With AVX-512 alone vectors of 64 queries are too long for most batches. */
 const xn_cpu_path xn_cpu_top_k = {
-    .kernels = XN_CPU_PATH_KERNELS(bitgemm, vpopcnt, vpopcnt),
+    .kernels = XN_CPU_PATH_KERNELS(bitgemm, avx2, vpopcnt, vpopcnt),
     .fits = fits,
     .cost_ns = cost_ns,
     .create = create,

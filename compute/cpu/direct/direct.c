@@ -380,7 +380,7 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
 }
 
 const xn_cpu_path xn_cpu_direct = {
-    .kernels = XN_CPU_PATH_KERNELS(direct, avx512, avx512),
+    .kernels = XN_CPU_PATH_KERNELS(direct, avx512, avx512, avx512),
     .fits = fits,
     .cost_ns = cost_ns,
     .create = create,

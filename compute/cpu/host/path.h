@@ -87,20 +87,20 @@ struct xn_cpu_path {
     void (*run)(const xn_cpu_run *run, const xn_cpu_image *images, int64_t count);
 };
 
-/* kernels of a path: the tables xn_cpu_<family>_<set>. vpopcnt, amx: whose is taken where there is
- * VPOPCNTDQ or AMX, its own or that of the set before. */
+/* kernels of a path: the tables xn_cpu_<family>_<set>. avx512, vpopcnt, amx: whose is taken where
+ * there is AVX-512, VPOPCNTDQ or AMX, its own or that of a set before. */
 #if defined(__x86_64__)
-#define XN_CPU_PATH_KERNELS(family, vpopcnt, amx)                                                  \
+#define XN_CPU_PATH_KERNELS(family, avx512, vpopcnt, amx)                                          \
     {                                                                                              \
         [XN_CPU_PORTABLE] = &xn_cpu_##family##_portable, [XN_CPU_AVX2] = &xn_cpu_##family##_avx2,  \
-        [XN_CPU_AVX512] = &xn_cpu_##family##_avx512,                                               \
+        [XN_CPU_AVX512] = &xn_cpu_##family##_##avx512,                                             \
         [XN_CPU_VPOPCNT] = &xn_cpu_##family##_##vpopcnt, [XN_CPU_AMX] = &xn_cpu_##family##_##amx   \
     }
 #elif defined(__aarch64__)
-#define XN_CPU_PATH_KERNELS(family, vpopcnt, amx)                                                  \
+#define XN_CPU_PATH_KERNELS(family, avx512, vpopcnt, amx)                                          \
     { [XN_CPU_PORTABLE] = &xn_cpu_##family##_portable, [XN_CPU_NEON] = &xn_cpu_##family##_neon }
 #else
-#define XN_CPU_PATH_KERNELS(family, vpopcnt, amx)                                                  \
+#define XN_CPU_PATH_KERNELS(family, avx512, vpopcnt, amx)                                          \
     { [XN_CPU_PORTABLE] = &xn_cpu_##family##_portable }
 #endif
 

@@ -212,7 +212,7 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
 }
 
 const xn_cpu_path xn_cpu_lookup = {
-    .kernels = XN_CPU_PATH_KERNELS(lookup, vpopcnt, vpopcnt),
+    .kernels = XN_CPU_PATH_KERNELS(lookup, avx512, vpopcnt, vpopcnt),
     .fits = fits,
     .cost_ns = cost_ns,
     .create = create,

@@ -220,7 +220,7 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
 }
 
 const xn_cpu_path xn_cpu_ops = {
-    .kernels = XN_CPU_PATH_KERNELS(ops, avx512, avx512),
+    .kernels = XN_CPU_PATH_KERNELS(ops, avx512, avx512, avx512),
     .writes_bits = xn_cpu_writes_all_bits,
     .fits = fits,
     .cost_ns = cost_ns,

@@ -513,7 +513,7 @@ static bool fits(const xn_step *step) {
 }
 
 const xn_cpu_path xn_cpu_real = {
-    .kernels = XN_CPU_PATH_KERNELS(real, avx512, avx512),
+    .kernels = XN_CPU_PATH_KERNELS(real, avx512, avx512, avx512),
     .fits = fits,
     .cost_ns = xn_cpu_real_cost_ns,
     .create = create,

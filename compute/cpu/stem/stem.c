@@ -447,7 +447,7 @@ static void run(const xn_cpu_run *r, const xn_cpu_image *images, int64_t count) 
 }
 
 const xn_cpu_path xn_cpu_stem = {
-    .kernels = XN_CPU_PATH_KERNELS(stem, vpopcnt, amx),
+    .kernels = XN_CPU_PATH_KERNELS(stem, avx512, vpopcnt, amx),
     .writes_bits = xn_cpu_writes_all_bits,
     .fits = fits,
     .cost_ns = cost_ns,
