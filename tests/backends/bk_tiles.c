@@ -215,7 +215,7 @@ static void real_variants(bk_cursor *at, bk_case c) {
  * warpgroup;
  * warp_specialised.cu: 128, 224 or 256 in lines of whole groups of 8, of rows and of whole images.
  * Positions count through rows and images, with rows and images kept apart by zeros in some
- * layouts. */
+ * layouts, where neighbours share them. */
 void bk_each_position_count(bk_visit visit, void *context) {
     static const int64_t images[][3] = {
         /* images, height, width */
@@ -226,6 +226,11 @@ void bk_each_position_count(bk_visit visit, void *context) {
         {1, 12, 16}, {1, 13, 16}, {1, 14, 16}, {7, 3, 4},   {9, 1, 1},   {3, 9, 10},
         {1, 1, 63},  {1, 1, 111}, {1, 1, 113}, {1, 5, 56},  {2, 5, 28},  {3, 7, 7}};
     bk_cursor at = {visit, context, 0};
+    for (int64_t top = 0; top < 2; top++) { /* bands of several images, padded at one side */
+        bk_case c = same(400, 32, 5, 4, 9, 3);
+        bk_pad(&c, top, 2, 2 - 2 * top, 1);
+        many_variants(&at, c);
+    }
     for (size_t i = 0; i < COUNT(images); i++) {
         const int64_t *n = images[i];
         many_variants(&at, same(n[0], 32, n[1], n[2], 18, 3));

@@ -50,6 +50,12 @@ static bool make_band(const xn_conv *c, const xn_cuda_padded *l, int64_t images,
     const int64_t span = (int64_t)span_h * l->pitch + l->lead - c->pad_left + xn_cuda_span_w(c);
     if (own > s->positions || s->positions + span >= 1 << 14)
         return false;
+    /* What lies before lead comes with the image ahead (copy_band), where it must be zeros too:
+     * also those of the taps to the right. */
+    const int32_t right = l->tap_words < 4 ? (4 / l->tap_words - 1) * l->step : 0;
+    if (s->images > 1 && l->lead > 0 && right > 0 &&
+        (l->top == 0 || lines * l->pitch + l->lead + right > l->plane))
+        return false;
     s->row_bands = (int32_t)xn_quotient_up(c->out_height, s->rows);
     const int64_t bands = xn_quotient_up(images, s->images) * s->row_bands;
     s->bands = (int32_t)std::min<int64_t>(bands, INT32_MAX);
