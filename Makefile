@@ -272,7 +272,7 @@ $(BUILD)/obj/compute/core/registry.c.o: compute/core/registry.c $(MADE_WITH)/reg
 # that a chip with fewer threads cannot keep; all else is shown. A kernel that keeps registers in
 # memory is a fault outside this list: reported, and with WERROR=1 the end of the build.
 MAY_SPILL = $(patsubst %,compute/cuda/%.cu,bmma/patch_gemm ops/op pack/pack real/real real/real_gemm \
-              stage/fused_stage stage/strided stem/stem wgmma/filter_stationary wgmma/warp_specialised)
+              stage/fused_stage stage/strided stem/stem wgmma/warp_specialised)
 warn_spills = $(if $(filter $(MAY_SPILL),$<),,-Xptxas=-warn-spills)
 $(BUILD)/obj/compute/%.cu.o: compute/%.cu $(MADE_WITH)/compute-cu
 	@mkdir -p $(@D)

@@ -211,11 +211,10 @@ static void real_variants(bk_cursor *at, bk_case c) {
     bk_deal(at, c);
 }
 
-/* implicit_gemm.cu: 32, 64 or 128 output positions a block; filter_stationary.cu: 128, 64 a
- * warpgroup;
- * warp_specialised.cu: 128, 224 or 256 in lines of whole groups of 8, of rows and of whole images.
- * Positions count through rows and images, with rows and images kept apart by zeros in some
- * layouts, where neighbours share them. */
+/* implicit_gemm.cu: 32, 64 or 128 output positions a block; warp_specialised.cu: 128, 224 or 256 in
+ * lines of whole groups of 8, of rows and of whole images. Positions count through rows and images,
+ * with rows and images kept apart by zeros, which neighbours share, and with a stride of 2 lines
+ * and columns by their parity. */
 void bk_each_position_count(bk_visit visit, void *context) {
     static const int64_t images[][3] = {
         /* images, height, width */
@@ -237,6 +236,10 @@ void bk_each_position_count(bk_visit visit, void *context) {
         many_variants(&at, same(n[0], 64, n[1], n[2], 33, 1));
         many_variants(&at, same(n[0], 256, n[1], n[2], 2, 3));
         real_variants(&at, same(n[0], 16, n[1], n[2], 17, 3));
+        bk_case c = same(n[0], n[2] % 2 ? 128 : 64, 2 * n[1], 2 * n[2], 33, 3);
+        c.params.stride[0] = 2;
+        c.params.stride[1] = 1 + (int64_t)i % 2;
+        many_variants(&at, c);
     }
 }
 

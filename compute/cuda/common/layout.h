@@ -6,18 +6,14 @@
  *   tap popcount prefix[O][(KH+1)*(KW+1)]      of popc over filter taps [0,i) x [0,j)
  *   few channels patches[O][patch_words]       bit (c*KH + i)*KW + j, then 0
  *   fields       fields[O][KH][row words]      channels of tap j from bit j * field on, then 0
- *   wide filters wide[chunks/2][rows/8][2][8][4] two chunks, of 8 filters at a time
- *   lines filters lines_filters[chunks/2][rows/8][2][8][4] likewise, in the order of filters
+ *   lines filters lines_filters[chunks/2][rows/8][2][8][4] two chunks, of 8 filters at a time
  *   stage filters stage[O/32][steps][2][32][4] filters of 3x3 as operands of mma.sync: of each
  *                step's 256 bits two tiles of 16 filters, a lane's 4 blocks together
  *   wide prefix  wide_prefix[(KH+1)*(KW+1)][O] the numbers of prefix
  *   lines        lines[N*G][units][plane][4]   activations with their borders (xn_cuda_padded)
  *
- * A chunk is 128 bits, 4 words. Where tap_words is a multiple of 8, chunks are those of tap (0, 0),
- * (0, 1) and so on. Otherwise chunk c*KH + i is words 4c .. 4c+3 of kernel row i, whose taps lie
- * one after the other. The filters of a chunk are in the order of xn_cuda_wgmma_row. In lines a
- * chunk is 4 words of a tap, taps run faster than words, or where a tap has less, as many taps of a
- * kernel row.
+ * A chunk of lines filters is 128 bits: 4 words of a tap, where taps run faster than words, or
+ * where a tap has less, as many taps of a kernel row (xn_cuda_padded_chunk).
  *
  * tap_words is 1, 2 or a multiple of 4, so that a tap is copied in units of 4, 8 or 16 bytes, and
  * row_words is a multiple of 8: the 256 bits of one matrix instruction. The words that pad are
@@ -55,43 +51,34 @@ XN_HD int64_t xn_cuda_row_chunks(int32_t group_channels, int32_t kernel_w) {
     return ((int64_t)kernel_w * xn_packed_words(group_channels) + 3) / 4;
 }
 
-/* Filters of the wide layout: the last tile of up to 128 reads past the filters there are. */
+/* Filters of lines filters: the last tile of 64 reads past the filters there are. */
 XN_HD int64_t xn_cuda_wgmma_rows(int32_t out_channels) {
-    return ((int64_t)out_channels + 31) / 32 * 32 + 96;
+    return ((int64_t)out_channels + 31) / 32 * 32 + 32;
 }
 
-/* The chunk that has a word of tap (i, j). */
-XN_HD int64_t xn_cuda_stationary_chunk(int32_t i, int32_t j, int32_t word, int32_t tap_words,
-                                       int32_t kernel_h, int32_t kernel_w) {
-    if (tap_words % 8 == 0)
-        return ((int64_t)i * kernel_w + j) * (tap_words / 4) + word / 4;
-    return ((int64_t)j * tap_words + word) / 4 * kernel_h + i;
+/* The number of a kernel's row or column where those of each phase (xn_cuda_padded) lie together.
+ */
+XN_HD int32_t xn_cuda_phase_rank(int32_t at, int32_t size, int32_t phases) {
+    return phases == 1 ? at : at % 2 * ((size + 1) / 2) + at / 2;
 }
 
-/* Where the words of taps lie unit by unit, 4 words each. */
-XN_HD int64_t xn_cuda_unit_chunk(int32_t i, int32_t j, int32_t word, int32_t kernel_h,
-                                 int32_t kernel_w) {
-    return ((int64_t)(word / 4) * kernel_h + i) * kernel_w + j;
-}
-
-/* The same for lines: where taps overlap in memory (warp_specialised.cu), each chunk begins after
- * the one before. */
+/* The chunk that has a word of tap (i, j). Taps are in the order of their phases, so that where
+ * they overlap in memory (warp_specialised.cu) each chunk begins after the one before. */
 XN_HD int64_t xn_cuda_padded_chunk(int32_t i, int32_t j, int32_t word, int32_t tap_words,
-                                   int32_t kernel_h, int32_t kernel_w) {
-    if (tap_words >= 4)
-        return xn_cuda_unit_chunk(i, j, word, kernel_h, kernel_w);
-    return ((int64_t)i * ((kernel_w * tap_words + 3) / 4)) + (j * tap_words + word) / 4;
+                                   int32_t kernel_h, int32_t kernel_w, int32_t phases_h,
+                                   int32_t phases_w) {
+    const int32_t row = xn_cuda_phase_rank(i, kernel_h, phases_h);
+    if (tap_words < 4)
+        return (int64_t)row * ((kernel_w * tap_words + 3) / 4) + (j * tap_words + word) / 4;
+    const int32_t phase = j % phases_w, first = phase * ((kernel_w + 1) / 2);
+    const int32_t columns = (kernel_w + phases_w - 1 - phase) / phases_w; /* of the phase */
+    return (int64_t)word / 4 * kernel_h * kernel_w + (int64_t)first * kernel_h + row * columns +
+           j / phases_w;
 }
 
-/* The first of the 4 words of a filter's chunk; row as xn_cuda_wgmma_row. */
+/* The first of the 4 words of a filter's chunk. */
 XN_HD int64_t xn_cuda_wgmma_word(int64_t chunk, int64_t row, int64_t rows) {
     return (((chunk / 2 * (rows / 8) + row / 8) * 2 + chunk % 2) * 8 + row % 8) * 4;
-}
-
-/* Where a filter lies: within 32, so that column 8j + 2t + e of the matrix instruction, which is
- * with thread t of a quad, is filter 8t + 2j + e: a thread has 8 neighbours. */
-XN_HD int64_t xn_cuda_wgmma_row(int32_t filter) {
-    return (filter & ~31) + (filter >> 1 & 3) * 8 + (filter >> 3 & 3) * 2 + (filter & 1);
 }
 
 /* Steps of a 3x3 filter of 2, 4, 8 or 16 words a tap (fused_stage.h). A step is 4 taps of
@@ -123,44 +110,106 @@ XN_HD int64_t xn_cuda_stage_word(int32_t filter, int32_t at, int32_t tap_words) 
     return (operand * 32 + lane) * 4 + half * 2 + filter % 2;
 }
 
-/* Activations as warp_specialised.cu reads them: 16 bytes a position and unit. A position has 128
- * channels of its pixel, or below 65 channels (tap_words 1 and 2) all of its pixel and then of the
- * pixels of the taps to the right, 16 bytes in all. Pixel (y, x) of an image is at position lead +
- * (top + y) * pitch + x; all others are zeros: lines above and below, and between lines as many as
- * a window reaches past either end, which both lines share. Set bits and means lie likewise, 4
- * bytes a position, without units. */
+/* Activations as warp_specialised.cu reads them: 16 bytes a position and unit, with zeros around
+ * each image and between its lines.
+ *
+ * Pixel (y, x) is at line y + top and column x + left of the image with its border. With a stride
+ * of 2 lines and columns are told apart by their parity, so that an output's taps lie at one offset
+ * for all outputs: a phase has those of one parity of lines and one of columns, as an image of its
+ * own, and phases follow one another in a unit's plane, those of even columns first. A phase that
+ * no tap reads is left out. Line l and column c of a phase are at position first + l * pitch + c of
+ * it; all positions without a pixel are zeros: lines above and below, and between lines as many as
+ * a window reaches past either end, which both lines share.
+ *
+ * A position has 128 channels of its pixel, or below 65 channels (tap_words 1 and 2) all of its
+ * pixel and then of the pixels of the taps to the right, 16 bytes in all: then the first tap of
+ * each chunk is of an even column, and phases of odd columns have no bits. Set bits and means lie
+ * likewise, 4 bytes a position, without units. */
 typedef struct xn_cuda_padded {
-    int32_t tap_words, units, step; /* step: from tap to tap, in positions */
-    int32_t lead, top, pitch;       /* lead and pitch are multiples of 4 and 8 */
-    int32_t lines, plane;           /* an image's; positions of an image and unit */
+    int32_t tap_words, units, step; /* step: from tap to tap, in columns */
+    int32_t odd_h, odd_w;           /* 1 with a stride of 2, else 0: a mask and a shift */
+    int32_t top, left;
+    int32_t phases_h, phases_w, phases, bit_phases; /* the last: of those, the first have bits */
+    int32_t first, lead,
+        pitch;            /* no pixel lies before lead; lead and pitch: multiples of 4 and 8 */
+    int32_t phase, plane; /* positions of a phase; of an image and unit */
 } xn_cuda_padded;
 
-/* The least positions from line to line where lines share the zeros that a window reaches past
- * either end: wide enough for inputs and outputs, and the first tap of a kernel row lies after the
- * last of the row above. Stride 1. */
-XN_HD int64_t xn_cuda_line_pitch(const xn_conv *c) {
-    const int64_t span = xn_cuda_span_w(c);
-    const int64_t own = (int64_t)c->pad_left + c->width, reach = c->out_width + span - c->pad_left;
-    const int64_t rows = span / c->dilation_h + 1;
-    int64_t pitch = c->out_width;
-    pitch = pitch > own ? pitch : own;
-    pitch = pitch > reach ? pitch : reach;
-    return pitch > rows ? pitch : rows;
+/* An axis of a conv with a stride of 1 or 2, in lines or columns of a phase. */
+typedef struct xn_cuda_padded_axis {
+    int32_t phases;
+    int32_t before; /* zeros ahead of the first pixel, in the phase with the fewest, */
+    int32_t own;    /* up to the last pixel, */
+    int32_t span;   /* from a window's first tap to its last */
+    int32_t
+        apart; /* the least from one line, or image, to the next, where neighbours share zeros */
+} xn_cuda_padded_axis;
+
+XN_HD xn_cuda_padded_axis xn_cuda_padded_axis_of(int32_t size, int32_t pad, int32_t kernel,
+                                                 int32_t dilation, int32_t stride,
+                                                 int32_t outputs) {
+    xn_cuda_padded_axis a;
+    a.phases = stride == 2 && kernel > 1 && dilation % 2 ? 2 : 1;
+    a.before = (pad + stride - a.phases) / stride;
+    a.own = (pad + size - 1) / stride + 1;
+    a.span = (kernel - 1) * dilation / stride;
+    a.apart = outputs + a.span - a.before;
+    a.apart = a.apart > a.own ? a.apart : a.own;
+    a.apart = a.apart > outputs ? a.apart : outputs;
+    return a;
+}
+XN_HD xn_cuda_padded_axis xn_cuda_padded_rows(const xn_conv *c) {
+    return xn_cuda_padded_axis_of(c->height, c->pad_top, c->kernel_h, c->dilation_h, c->stride_h,
+                                  c->out_height);
+}
+XN_HD xn_cuda_padded_axis xn_cuda_padded_columns(const xn_conv *c) {
+    return xn_cuda_padded_axis_of(c->width, c->pad_left, c->kernel_w, c->dilation_w, c->stride_w,
+                                  c->out_width);
 }
 
-/* Sizes are those of a conv with stride 1. */
+/* Sizes are those of a conv with strides of 1 and 2. */
 XN_HD xn_cuda_padded xn_cuda_padded_of(const xn_conv *c) {
-    const int32_t below = c->out_height + (int32_t)xn_cuda_span_h(c), own = c->pad_top + c->height;
+    const xn_cuda_padded_axis rows = xn_cuda_padded_rows(c), columns = xn_cuda_padded_columns(c);
+    const int32_t reach = c->out_height + rows.span, lines = reach > rows.own ? reach : rows.own;
+    /* the first tap of a kernel row lies after the last of the row above */
+    const int32_t row = c->dilation_h * rows.phases / c->stride_h;
+    const int32_t least = row ? columns.span / row + 1 : 1;
     xn_cuda_padded l;
     l.tap_words = xn_packed_words(c->group_channels);
     l.units = (l.tap_words + 3) / 4;
     l.step = c->dilation_w;
-    l.lead = (c->pad_left + 3) / 4 * 4;
+    l.odd_h = c->stride_h - 1;
+    l.odd_w = c->stride_w - 1;
     l.top = c->pad_top;
-    l.pitch = ((int32_t)xn_cuda_line_pitch(c) + 7) / 8 * 8;
-    l.lines = below > own ? below : own;
-    l.plane = l.lead + l.lines * l.pitch;
+    l.left = c->pad_left;
+    l.phases_h = rows.phases;
+    l.phases_w = columns.phases;
+    l.phases = l.phases_h * l.phases_w;
+    l.bit_phases = l.tap_words < 4 ? l.phases_h : l.phases;
+    l.lead = (columns.before + 3) / 4 * 4;
+    l.first = l.lead - columns.before;
+    l.pitch = ((columns.apart > least ? columns.apart : least) + 7) / 8 * 8;
+    l.phase = l.lead + lines * l.pitch;
+    l.plane = l.phases * l.phase;
     return l;
+}
+
+/* Where a pixel lies: the phase, -1 where no tap reads it, and the position there. */
+XN_HD int32_t xn_cuda_padded_position(const xn_cuda_padded *l, int32_t y, int32_t x,
+                                      int32_t *phase) {
+    const int32_t line = y + l->top, column = x + l->left;
+    const int32_t odd_h = line & l->odd_h, odd_w = column & l->odd_w;
+    *phase = odd_h < l->phases_h && odd_w < l->phases_w ? odd_w * l->phases_h + odd_h : -1;
+    return l->first + (line >> l->odd_h) * l->pitch + (column >> l->odd_w);
+}
+
+/* Positions from a window's first tap to tap (i, j), where phases lie so far apart. The same as
+ * (i & 1) * that of (1, 0) + (i >> 1) * that of (2, 0), and likewise for j. */
+XN_HD int32_t xn_cuda_padded_tap(const xn_conv *c, const xn_cuda_padded *l, int32_t i, int32_t j,
+                                 int32_t phase) {
+    const int32_t line = i * c->dilation_h, column = j * c->dilation_w;
+    return ((column & l->odd_w) * l->phases_h + (line & l->odd_h)) * phase +
+           (line >> l->odd_h) * l->pitch + (column >> l->odd_w);
 }
 
 /* Words of a filter as a patch: 1, 2, 3, 5 or 8; 0 where it is too large for one. */

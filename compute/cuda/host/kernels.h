@@ -3,7 +3,6 @@
 #define XN_CUDA_KERNELS_H
 
 #include "direct.h"
-#include "filter_stationary.h"
 #include "implicit_gemm.h"
 #include "packing.h"
 #include "patch_gemm.h"

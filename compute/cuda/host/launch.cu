@@ -85,7 +85,6 @@ static bool keep_state(xn_cuda_choice *how, int64_t images, const xn_cuda_chip *
 static cudaError_t run_path(const xn_plan *plan, const xn_prepared *prepared, const void *input,
                             const xn_epilogue_args *out, const xn_cuda_scratch *scratch,
                             cudaStream_t stream) {
-    const xn_conv *c = &plan->step.conv;
     xn_cuda_run run = {};
     run.job = &plan->how.job;
     run.chip = &plan->stream->device->chip;
@@ -95,12 +94,6 @@ static cudaError_t run_path(const xn_plan *plan, const xn_prepared *prepared, co
     run.input = input;
     run.out = *out;
     run.stream = stream;
-    if (run.job->target == XN_CUDA_TO_WORDS) {
-        const char *at =
-            (const char *)xn_cuda_part_of(prepared, xn_cuda_thresholds_of(&c->epilogue));
-        run.threshold = (const int32_t *)at;
-        run.flip = (const uint32_t *)(at + xn_cuda_flips_at(c->out_channels));
-    }
     return plan->how.path->run(&run);
 }
 

@@ -4,7 +4,6 @@
 
 #include "layout.h"
 #include "stem.h"
-#include "thresholds.h"
 #include "xn_mem.h"
 #include "xn_planes.h"
 
@@ -119,40 +118,28 @@ static void fill_prefix_by_tap(const xn_weights *w, void *out) {
 
 /* ---- filters for wgmma ---- */
 
-typedef int64_t (*chunk_function)(int32_t i, int32_t j, int32_t word, int32_t tap_words,
-                                  int32_t kernel_h, int32_t kernel_w);
-
-static bool chunks_bytes(const xn_weights *w, int64_t chunks, size_t *bytes) {
-    return xn_mul_size((size_t)(chunks + 3) / 4, 64, bytes) &&
+static bool wgmma_bytes(const xn_weights *w, size_t *bytes) {
+    const int64_t chunks = w->kernel_h * xn_cuda_row_chunks(w->group_channels, w->kernel_w);
+    return xn_mul_size((size_t)(chunks + 1) / 2, 32, bytes) &&
            xn_mul_size(*bytes, (size_t)xn_cuda_wgmma_rows(w->out_channels), bytes);
 }
 
-static bool wgmma_bytes(const xn_weights *w, size_t *bytes) {
-    return chunks_bytes(w, w->kernel_h * xn_cuda_row_chunks(w->group_channels, w->kernel_w), bytes);
-}
-
-static void fill_wgmma(const xn_weights *w, chunk_function chunk_of, int64_t filter, int64_t row,
-                       uint32_t *out) {
+template <int PHASES_H, int PHASES_W>
+static void fill_wgmma(const xn_weights *w, void *out) {
     const int32_t tap_words = xn_packed_words(w->group_channels);
     const int64_t rows = xn_cuda_wgmma_rows(w->out_channels);
-    const uint32_t *bits = bits_of(w, filter);
-    for (int32_t i = 0; i < w->kernel_h; i++)
-        for (int32_t j = 0; j < w->kernel_w; j++)
-            for (int32_t word = 0; word < w->words; word++) {
-                const int64_t at = (int64_t)j * tap_words + word;
-                const int64_t chunk = chunk_of(i, j, word, tap_words, w->kernel_h, w->kernel_w);
-                out[xn_cuda_wgmma_word(chunk, row, rows) + at % 4] = *bits++;
-            }
-}
-
-static void fill_stationary(const xn_weights *w, void *out) {
-    for (int32_t o = 0; o < w->out_channels; o++)
-        fill_wgmma(w, xn_cuda_stationary_chunk, o, xn_cuda_wgmma_row(o), (uint32_t *)out);
-}
-
-static void fill_specialised(const xn_weights *w, void *out) {
-    for (int32_t o = 0; o < w->out_channels; o++)
-        fill_wgmma(w, xn_cuda_padded_chunk, o, o, (uint32_t *)out);
+    for (int32_t o = 0; o < w->out_channels; o++) {
+        const uint32_t *bits = bits_of(w, o);
+        for (int32_t i = 0; i < w->kernel_h; i++)
+            for (int32_t j = 0; j < w->kernel_w; j++)
+                for (int32_t word = 0; word < w->words; word++) {
+                    const int64_t chunk = xn_cuda_padded_chunk(i, j, word, tap_words, w->kernel_h,
+                                                               w->kernel_w, PHASES_H, PHASES_W);
+                    ((uint32_t *)
+                         out)[xn_cuda_wgmma_word(chunk, o, rows) + (j * tap_words + word) % 4] =
+                        *bits++;
+                }
+    }
 }
 
 /* Of filters that fused_stage.cu takes; 0 words of others. */
@@ -269,36 +256,6 @@ static void fill_tiles(const xn_weights *w, void *out) {
         }
 }
 
-/* ---- thresholds ---- */
-
-/* By what of the epilogue they depend on. */
-static xn_epilogue epilogue_of_variant(int variant) {
-    xn_epilogue e = {};
-    e.factor = variant / 4;
-    e.bias = variant / 2 % 2;
-    e.shift = variant % 2;
-    return e;
-}
-
-xn_cuda_part xn_cuda_thresholds_of(const xn_epilogue *e) {
-    return (xn_cuda_part)(XN_CUDA_PART_THRESHOLDS + e->factor * 4 + e->bias * 2 + e->shift);
-}
-
-size_t xn_cuda_flips_at(int32_t out_channels) {
-    return ((size_t)out_channels * sizeof(int32_t) + 255) / 256 * 256;
-}
-
-static bool thresholds_bytes(const xn_weights *w, size_t *bytes) {
-    const size_t flips = ((size_t)xn_packed_words(w->out_channels) + 1) * sizeof(uint32_t);
-    return xn_add_size(xn_cuda_flips_at(w->out_channels), flips, bytes);
-}
-
-static void fill_thresholds(const xn_weights *w, xn_cuda_part part, void *out) {
-    const xn_epilogue e = epilogue_of_variant(part - XN_CUDA_PART_THRESHOLDS);
-    xn_cuda_thresholds_fill(w, &e, (int32_t *)out,
-                            (uint32_t *)((char *)out + xn_cuda_flips_at(w->out_channels)));
-}
-
 /* ---- the table ---- */
 
 struct kind {
@@ -307,13 +264,15 @@ struct kind {
 };
 
 static const kind kinds[] = {
-    {rows_bytes, fill_rows},               /* XN_CUDA_PART_ROWS */
-    {prefix_bytes, fill_prefix},           /* XN_CUDA_PART_PREFIX */
-    {prefix_bytes, fill_prefix_by_tap},    /* XN_CUDA_PART_PREFIX_BY_TAP */
-    {patches_bytes, fill_patches},         /* XN_CUDA_PART_PATCHES */
-    {fields_bytes, fill_fields},           /* XN_CUDA_PART_FIELDS */
-    {wgmma_bytes, fill_stationary},        /* XN_CUDA_PART_STATIONARY */
-    {wgmma_bytes, fill_specialised},       /* XN_CUDA_PART_SPECIALISED */
+    {rows_bytes, fill_rows},            /* XN_CUDA_PART_ROWS */
+    {prefix_bytes, fill_prefix},        /* XN_CUDA_PART_PREFIX */
+    {prefix_bytes, fill_prefix_by_tap}, /* XN_CUDA_PART_PREFIX_BY_TAP */
+    {patches_bytes, fill_patches},      /* XN_CUDA_PART_PATCHES */
+    {fields_bytes, fill_fields},        /* XN_CUDA_PART_FIELDS */
+    {wgmma_bytes, fill_wgmma<1, 1>},    /* XN_CUDA_PART_SPECIALISED */
+    {wgmma_bytes, fill_wgmma<1, 2>},
+    {wgmma_bytes, fill_wgmma<2, 1>},
+    {wgmma_bytes, fill_wgmma<2, 2>},
     {stage_bytes, fill_stage},             /* XN_CUDA_PART_STAGE */
     {codes_bytes, NULL},                   /* XN_CUDA_PART_CODES */
     {reals_bytes, fill_reals},             /* XN_CUDA_PART_REALS */
@@ -325,13 +284,9 @@ static const kind kinds[] = {
 };
 
 bool xn_cuda_part_bytes(const xn_weights *weights, xn_cuda_part part, size_t *bytes) {
-    return part >= XN_CUDA_PART_THRESHOLDS ? thresholds_bytes(weights, bytes)
-                                           : kinds[part].bytes(weights, bytes);
+    return kinds[part].bytes(weights, bytes);
 }
 
 void xn_cuda_part_fill(const xn_weights *weights, xn_cuda_part part, void *out) {
-    if (part >= XN_CUDA_PART_THRESHOLDS)
-        fill_thresholds(weights, part, out);
-    else
-        kinds[part].fill(weights, out);
+    kinds[part].fill(weights, out);
 }

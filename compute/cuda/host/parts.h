@@ -11,24 +11,21 @@ typedef enum {
     XN_CUDA_PART_PREFIX_BY_TAP, /* the same numbers, filters side by side */
     XN_CUDA_PART_PATCHES,       /* of few channels */
     XN_CUDA_PART_FIELDS,        /* likewise */
-    XN_CUDA_PART_STATIONARY,    /* filters of filter_stationary.cu, */
-    XN_CUDA_PART_SPECIALISED,   /* of warp_specialised.cu, */
-    XN_CUDA_PART_STAGE,         /* of fused_stage.cu */
-    XN_CUDA_PART_CODES,         /* bits as xn_weights has them, for search/ */
-    XN_CUDA_PART_REALS,         /* [O][C/G][KH][KW] */
-    XN_CUDA_PART_EXPONENTS,     /* of the filters of mode float in fp16 */
-    XN_CUDA_PART_STEM,          /* int32 [O][KH][KW][C] (xn_planes.h), */
-    XN_CUDA_PART_STEM_BORDER,   /* its border, */
-    XN_CUDA_PART_STEM_TILES,    /* and as the operands of stem.cuh, */
-    XN_CUDA_PART_STEM_SHIFTED,  /* one place on */
+    XN_CUDA_PART_SPECIALISED,   /* filters of warp_specialised.cu, by phases of rows and columns, */
+    XN_CUDA_PART_STAGE = XN_CUDA_PART_SPECIALISED + 4, /* of fused_stage.cu */
+    XN_CUDA_PART_CODES,        /* bits as xn_weights has them, for search/ */
+    XN_CUDA_PART_REALS,        /* [O][C/G][KH][KW] */
+    XN_CUDA_PART_EXPONENTS,    /* of the filters of mode float in fp16 */
+    XN_CUDA_PART_STEM,         /* int32 [O][KH][KW][C] (xn_planes.h), */
+    XN_CUDA_PART_STEM_BORDER,  /* its border, */
+    XN_CUDA_PART_STEM_TILES,   /* and as the operands of stem.cuh, */
+    XN_CUDA_PART_STEM_SHIFTED, /* one place on */
     /* Filters of real_mma.cu, by precision and mode. */
     XN_CUDA_PART_TF32_SIGNS,
     XN_CUDA_PART_TF32_REALS,
     XN_CUDA_PART_FP16_SIGNS,
     XN_CUDA_PART_FP16_REALS,
-    /* Thresholds on dots for outputs in bits, by factor, bias and shift of the epilogue. */
-    XN_CUDA_PART_THRESHOLDS,
-    XN_CUDA_PARTS = XN_CUDA_PART_THRESHOLDS + 12
+    XN_CUDA_PARTS
 } xn_cuda_part;
 
 /* A set of parts. */
@@ -41,11 +38,6 @@ void xn_cuda_part_fill(const xn_weights *weights, xn_cuda_part part, void *out);
 
 /* Device memory of a part; NULL where it has not been made. Thread-safe. */
 const void *xn_cuda_part_of(const xn_prepared *weights, xn_cuda_part part);
-
-/* Which part has the thresholds of an epilogue. */
-xn_cuda_part xn_cuda_thresholds_of(const xn_epilogue *epilogue);
-/* Bytes from its thresholds to its flips. */
-size_t xn_cuda_flips_at(int32_t out_channels);
 
 /* No real weight is NaN or infinite. */
 bool xn_cuda_is_finite(const xn_prepared *weights);

@@ -3,22 +3,21 @@
 
 #include "costs.h"
 #include "layout.h"
-#include "thresholds.h"
 #include "xn_mem.h"
 
 #include <math.h>
 
 extern const xn_cuda_path xn_cuda_sliding_window_path, xn_cuda_patch_gemm_path,
-    xn_cuda_warp_specialised_path, xn_cuda_filter_stationary_path, xn_cuda_implicit_gemm_path,
-    xn_cuda_direct_path, xn_cuda_real_mma_path, xn_cuda_real_pointwise_path,
-    xn_cuda_real_depthwise_path, xn_cuda_real_gemm_path, xn_cuda_real_path;
+    xn_cuda_warp_specialised_path, xn_cuda_implicit_gemm_path, xn_cuda_direct_path,
+    xn_cuda_real_mma_path, xn_cuda_real_pointwise_path, xn_cuda_real_depthwise_path,
+    xn_cuda_real_gemm_path, xn_cuda_real_path;
 
 /* Of those that cost the same the first is taken. */
 static const xn_cuda_path *const paths[] = {
-    &xn_cuda_sliding_window_path,    &xn_cuda_patch_gemm_path,     &xn_cuda_warp_specialised_path,
-    &xn_cuda_filter_stationary_path, &xn_cuda_implicit_gemm_path,  &xn_cuda_direct_path,
-    &xn_cuda_real_mma_path,          &xn_cuda_real_pointwise_path, &xn_cuda_real_depthwise_path,
-    &xn_cuda_real_gemm_path,         &xn_cuda_real_path,
+    &xn_cuda_sliding_window_path, &xn_cuda_patch_gemm_path,     &xn_cuda_warp_specialised_path,
+    &xn_cuda_implicit_gemm_path,  &xn_cuda_direct_path,         &xn_cuda_real_mma_path,
+    &xn_cuda_real_pointwise_path, &xn_cuda_real_depthwise_path, &xn_cuda_real_gemm_path,
+    &xn_cuda_real_path,
 };
 
 const xn_cuda_path *xn_cuda_path_at(int index) {
@@ -94,12 +93,6 @@ static xn_epilogue first_part_of(const xn_epilogue *e) {
     return first;
 }
 
-static xn_epilogue dots_alone(void) {
-    xn_epilogue e = {};
-    e.datatype = XN_INT32;
-    return e;
-}
-
 static bool has_parts(const xn_step *step) {
     return step->output_view.pitch || step->residual_view.pitch;
 }
@@ -143,16 +136,13 @@ static bool takes(xn_cuda_choice *c, const xn_cuda_chip *chip, xn_cuda_target ta
 /* What the path is asked to write: all that it can of the epilogue. */
 static bool target_of(const xn_step *step, const xn_cuda_chip *chip, void *state,
                       xn_cuda_choice *c) {
-    const xn_epilogue *e = &step->conv.epilogue, first = first_part_of(e), dots = dots_alone();
+    const xn_epilogue *e = &step->conv.epilogue, first = first_part_of(e);
     const xn_epilogue all = all_of(step);
     const bool to_bytes =
         step->bits_layout == XN_LAYOUT_BYTES && !words_are_bytes(step->conv.out_channels);
     if (xn_is_plain(*e) && !has_parts(step))
         return takes(c, chip, XN_CUDA_TO_REALS, e, state);
     c->to_bytes = e->bits && to_bytes;
-    if (step->conv.mode == XN_MODE_XNOR && xn_cuda_thresholds_suffice(e) &&
-        takes(c, chip, XN_CUDA_TO_WORDS, &dots, state))
-        return true;
     /* INT32 is stored as it is, and no path has more than that beside it */
     if (e->datatype != XN_INT32 && writes_all(c->path, step, c->job.images) &&
         takes(c, chip, XN_CUDA_TO_ALL, &all, state))

@@ -15,7 +15,6 @@ typedef enum { XN_CUDA_FROM_REALS, XN_CUDA_FROM_WORDS } xn_cuda_source;
 /* What it writes. */
 typedef enum {
     XN_CUDA_TO_REALS, /* the plain epilogue: reals or INT32 */
-    XN_CUDA_TO_WORDS, /* bits of one group: dot >= threshold[o], turned where flip has a bit */
     XN_CUDA_TO_ALL    /* the whole epilogue, its bits in words of one group */
 } xn_cuda_target;
 
@@ -65,8 +64,6 @@ typedef struct xn_cuda_run {
     const xn_prepared *weights;
     const void *input;
     xn_epilogue_args out;
-    const int32_t *threshold; /* of the targets in bits */
-    const uint32_t *flip;
     cudaStream_t stream;
 } xn_cuda_run;
 
@@ -74,8 +71,8 @@ typedef struct xn_cuda_run {
 
 typedef enum { XN_CUDA_ANY_CHIP, XN_CUDA_HAS_MATRIX, XN_CUDA_HAS_WGMMA } xn_cuda_needs;
 
-/* What of the targets a path has: reals, and perhaps bits by thresholds; all; all, and of that
- * reals and residuals that are parts of tensors (kernel.h). */
+/* What of the targets a path has: reals; all; all, and of that reals and residuals that are parts
+ * of tensors (kernel.h). */
 typedef enum { XN_CUDA_WRITES_REALS, XN_CUDA_WRITES_ALL, XN_CUDA_WRITES_PARTS } xn_cuda_writes;
 
 typedef struct xn_cuda_path {

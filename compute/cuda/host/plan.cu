@@ -50,8 +50,6 @@ uint64_t xn_cuda_plan_wants(const xn_plan *plan, const xn_prepared *prepared) {
     if (!how->path)
         return 0;
     uint64_t wanted = how->path->wants(&how->job, prepared);
-    if (how->job.target == XN_CUDA_TO_WORDS)
-        wanted |= XN_CUDA_WANT(xn_cuda_thresholds_of(&plan->step.conv.epilogue));
     if (plan->stream->path || !plan->stream->device->chip.matrix)
         return wanted;
     if (xn_cuda_stage_takes(&plan->step))

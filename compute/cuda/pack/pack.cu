@@ -46,9 +46,19 @@ struct pack_args {
 /* How bits lie: as layout.h's activations, or lines. */
 enum { PLAIN = XN_CUDA_PLAIN, LINED = XN_CUDA_AS_PADDED };
 
-/* A pixel as line and column of a plane, the image of a group. */
+/* A pixel as row and column of a plane, the image of a group. */
 struct pack_place {
     int32_t plane, y, x;
+};
+
+/* Of lines: a position of a phase of a plane; no phase: -1. */
+struct line_place {
+    int32_t plane, phase, position;
+
+    /* Among those of set bits and means. */
+    __device__ __forceinline__ int64_t at(const xn_cuda_padded &l) const {
+        return (int64_t)plane * l.plane + phase * l.phase + position;
+    }
 };
 
 template <int V>
@@ -61,9 +71,10 @@ __device__ __forceinline__ pack_place place_of(const pack_args &a, int32_t pixel
     return p;
 }
 
-/* Of lines: the position of a pixel, from the first of its plane. */
-__device__ __forceinline__ int32_t line_position(const xn_cuda_padded &l, const pack_place &p) {
-    return l.lead + (l.top + p.y) * l.pitch + p.x;
+__device__ __forceinline__ line_place line_of(const xn_cuda_padded &l, const pack_place &p) {
+    line_place to = {p.plane, 0, 0};
+    to.position = xn_cuda_padded_position(&l, p.y, p.x, &to.phase);
+    return to;
 }
 
 /* A pixel's magnitudes of XN_PANEL channels again, where fp32 does not hold their sum. */
@@ -146,18 +157,23 @@ __device__ __forceinline__ void write_bits(const pack_args &a, const unsigned ch
 /* WORDS words of a pixel, from word w on, into lines: in its own position and, where a pixel has
  * less than 16 bytes, in those whose taps to the right it is. */
 template <int WORDS>
-__device__ __forceinline__ void put_line(const pack_args &a, int32_t plane, int32_t position,
-                                         int32_t w, const uint32_t (&word)[WORDS]) {
+__device__ __forceinline__ void put_line(const pack_args &a, const line_place &p, int32_t w,
+                                         const uint32_t (&word)[WORDS]) {
     const xn_cuda_padded &l = a.lines;
     if (WORDS == 4) {
-        uint4 *to = (uint4 *)a.bits + ((int64_t)plane * l.units + w / 4) * l.plane + position;
+        uint4 *to = (uint4 *)a.bits + ((int64_t)p.plane * l.units + w / 4) * l.plane +
+                    p.phase * l.phase + p.position;
         *to = make_uint4(word[0], word[WORDS / 2 - 1], word[WORDS / 2], word[WORDS - 1]);
         return;
     }
-    uint32_t *to = a.bits + (int64_t)plane * l.plane * 4;
+    /* with a stride of 2 every other tap is of columns of the other parity */
+    const int32_t odd = p.phase >= l.phases_h, row = p.phase - odd * l.phases_h;
+    uint32_t *to = a.bits + ((int64_t)p.plane * l.plane + row * l.phase) * 4;
 #pragma unroll
     for (int j = 0; j < 4 / WORDS; j++) {
-        const int32_t at = position - j * l.step;
+        const int32_t at = p.position - (j * l.step >> l.odd_w);
+        if ((j * l.step & l.odd_w) != odd)
+            continue;
         if (at < 0)
             break;
         if (WORDS == 2)
@@ -167,8 +183,8 @@ __device__ __forceinline__ void put_line(const pack_args &a, int32_t plane, int3
     }
 }
 
-/* What lies between lines: zeros, by the warps that have the pixels before them. Of a panel's
- * units; set bits and means with the last panel. */
+/* What lies between lines of a phase: zeros, by the warps that have the pixels before them. Of a
+ * panel's units; set bits and means with the last panel. */
 template <int V, int WORDS>
 __device__ __forceinline__ void put_zeros(const pack_args &a, int32_t first_pixel,
                                           int32_t block_pixels, int32_t first_word, int32_t words,
@@ -178,32 +194,35 @@ __device__ __forceinline__ void put_zeros(const pack_args &a, int32_t first_pixe
     const int32_t units = min(words, l.tap_words - first_word) / WORDS;
     const uint32_t zero[WORDS] = {};
     for (int32_t e = (int32_t)threadIdx.x; e - lane < count; e += (int32_t)blockDim.x) {
-        int32_t plane = 0, from = 0, to = 0;
+        line_place own = {};
+        int32_t to = 0, top = 0; /* positions above the phase's first pixel */
         if (e < count) {
             const pack_place p = place_of<V>(a, first_pixel + e);
-            plane = p.plane;
-            if (p.x + 1 == (int32_t)a.width.divisor) {
-                from = line_position(l, p) + 1;
-                to = p.y + 1 == a.height ? l.plane : from - 1 - p.x + l.pitch;
+            own = line_of(l, p);
+            const int32_t first = own.position - (p.x >> l.odd_w); /* pixel of the line */
+            if (own.phase >= 0 && p.x + 1 + l.odd_w >= (int32_t)a.width.divisor) {
+                const bool bottom = p.y + 1 + l.odd_h >= a.height;
+                to = bottom ? l.phase : first + l.pitch;
+                top = bottom ? first - (p.y >> l.odd_h) * l.pitch : 0;
             }
         }
-        /* a plane may end with its last pixel and still have lines above the first */
-        const bool zeros = from < to || to == l.plane;
+        /* a phase may end with its last pixel and still have lines above the first */
+        const bool zeros = own.position + 1 < to || to == l.phase;
         for (uint32_t some = __ballot_sync(0xffffffffu, zeros); some; some &= some - 1) {
             const int32_t source = __ffs((int32_t)some) - 1;
-            const int32_t begin = __shfl_sync(0xffffffffu, from, source);
+            const int32_t begin = __shfl_sync(0xffffffffu, own.position, source) + 1;
             const int32_t end = __shfl_sync(0xffffffffu, to, source);
-            const int32_t there = __shfl_sync(0xffffffffu, plane, source);
-            /* with the last line goes what is above the first */
-            const int32_t above = end == l.plane ? l.lead + l.top * l.pitch : 0;
+            const int32_t above = __shfl_sync(0xffffffffu, top, source); /* with the last line */
+            line_place there = {__shfl_sync(0xffffffffu, own.plane, source),
+                                __shfl_sync(0xffffffffu, own.phase, source), 0};
             for (int32_t n = lane; n < end - begin + above; n += 32) {
-                const int32_t position = n < above ? n : begin + n - above;
+                there.position = n < above ? n : begin + n - above;
                 for (int32_t unit = 0; unit < units; unit++)
-                    put_line<WORDS>(a, there, position, first_word + unit * WORDS, zero);
+                    put_line<WORDS>(a, there, first_word + unit * WORDS, zero);
                 if (last && a.popc)
-                    a.popc[(int64_t)there * l.plane + position] = 0;
+                    a.popc[there.at(l)] = 0;
                 if (last && a.mean)
-                    a.mean[(int64_t)there * l.plane + position] = 0.0f;
+                    a.mean[there.at(l)] = 0.0f;
             }
         }
     }
@@ -222,12 +241,14 @@ __device__ __forceinline__ void write_lines(const pack_args &a, const unsigned c
         const int32_t p = e - piece * block_pixels, w = piece * PIECE_WORDS;
         if (p >= left || first_word + w >= a.tap_words)
             continue;
-        const pack_place place = place_of<V>(a, first_pixel + p);
+        const line_place place = line_of(a.lines, place_of<V>(a, first_pixel + p));
+        if (place.phase < 0)
+            continue;
         uint32_t word[WORDS];
 #pragma unroll
         for (int n = 0; n < WORDS; n++)
             word[n] = word_at<C>(bits, a.pitch, p, w + n);
-        put_line<WORDS>(a, place.plane, line_position(a.lines, place), first_word + w, word);
+        put_line<WORDS>(a, place, first_word + w, word);
     }
     put_zeros<V, WORDS>(a, first_pixel, block_pixels, first_word, a.rows * C / 32, last);
 }
@@ -253,8 +274,10 @@ add_panel(const pack_args &a, const unsigned char *bits, const float *sums, int3
             break;
         int64_t at = pixel;
         if (LAYOUT == LINED) {
-            const pack_place place = place_of<V>(a, pixel);
-            at = (int64_t)place.plane * a.lines.plane + line_position(a.lines, place);
+            const line_place place = line_of(a.lines, place_of<V>(a, pixel));
+            if (place.phase < 0)
+                continue;
+            at = place.at(a.lines);
         }
         if (a.mean) {
             const float sum = sum_of_words<C>(so_far->panel, sums + p, block_pixels, words);

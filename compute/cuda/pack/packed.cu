@@ -32,16 +32,31 @@ struct spread_args {
     xn_cuda_padded lines;
     int32_t height, width;
     uint32_t lanes; /* that share a position: a power of 2 */
-    xn_fast_divisor plane, pitch;
+    xn_fast_divisor phase, pitch;
 };
 
-/* The pixel at a position of a plane, if there is one. */
-__device__ __forceinline__ bool spread_pixel(const spread_args &a, int32_t plane, int32_t position,
+/* A position of all planes: of which plane, phase of rows and of columns, and where there. */
+struct spread_place {
+    int32_t plane, row, column, position;
+};
+
+__device__ __forceinline__ spread_place place_of(const spread_args &a, int32_t at) {
+    const xn_cuda_padded &l = a.lines;
+    const int32_t phase = xn_divide(at, a.phase); /* of all planes: each has 1, 2 or 4 */
+    const int32_t number = phase & (l.phases - 1);
+    const int32_t column = number >= l.phases_h;
+    return {phase >> (l.phases / 2), number - column * l.phases_h, column, at - phase * l.phase};
+}
+
+/* The pixel at a position of a phase, if there is one. */
+__device__ __forceinline__ bool spread_pixel(const spread_args &a, const spread_place &p,
                                              int64_t *pixel) {
-    const int32_t from = position - a.lines.lead - a.lines.top * a.lines.pitch;
-    const int32_t y = from >= 0 ? xn_divide(from, a.pitch) : 0, x = from - y * a.lines.pitch;
-    *pixel = ((int64_t)plane * a.height + y) * a.width + x;
-    return from >= 0 && y < a.height && x < a.width;
+    const xn_cuda_padded &l = a.lines;
+    const int32_t from = p.position - l.first;
+    const int32_t line = from >= 0 ? xn_divide(from, a.pitch) : 0, at = from - line * l.pitch;
+    const int32_t y = (line << l.odd_h) + p.row - l.top, x = (at << l.odd_w) + p.column - l.left;
+    *pixel = ((int64_t)p.plane * a.height + y) * a.width + x;
+    return from >= 0 && (uint32_t)y < (uint32_t)a.height && (uint32_t)x < (uint32_t)a.width;
 }
 
 /* 128 channels and more: a thread makes all units of a position, or where `lanes` neighbours share
@@ -55,10 +70,10 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
     xn_let_next_kernel_start();
     xn_wait_for_previous_kernel();
     if (at < a.positions) {
-        const int32_t plane = xn_divide(at, a.plane), position = at - plane * l.plane;
+        const spread_place place = place_of(a, at);
         int64_t pixel;
-        const bool live = spread_pixel(a, plane, position, &pixel);
-        uint4 *to = a.to + (int64_t)plane * l.units * l.plane + position;
+        const bool live = spread_pixel(a, place, &pixel);
+        uint4 *to = a.to + at + (int64_t)place.plane * (l.units - 1) * l.plane;
 #pragma unroll 4
         for (int32_t unit = first; unit < l.units; unit += (int32_t)a.lanes) {
             uint4 v = make_uint4(0, 0, 0, 0);
@@ -84,13 +99,18 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
     xn_wait_for_previous_kernel();
     if (at >= a.positions)
         return;
-    const int32_t plane = xn_divide(at, a.plane), position = at - plane * l.plane;
+    const spread_place own = place_of(a, at);
     uint32_t word[4] = {};
     int32_t count = 0;
 #pragma unroll
     for (int j = 0; j < 4 / WORDS; j++) {
+        spread_place tap = own;
         int64_t pixel;
-        if (spread_pixel(a, plane, position + j * l.step, &pixel))
+        if (j && own.column) /* set bits alone */
+            break;
+        tap.column = own.column + (j * l.step & l.odd_w);
+        tap.position += j * l.step >> l.odd_w;
+        if (spread_pixel(a, tap, &pixel))
 #pragma unroll
             for (int n = 0; n < WORDS; n++)
                 word[j * WORDS + n] = ((const uint32_t *)a.bits)[pixel * WORDS + n];
@@ -98,7 +118,8 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
 #pragma unroll
     for (int n = 0; n < WORDS; n++)
         count += __popc(word[n]);
-    a.to[(int64_t)plane * l.plane + position] = make_uint4(word[0], word[1], word[2], word[3]);
+    if (!own.column)
+        a.to[at] = make_uint4(word[0], word[1], word[2], word[3]);
     a.counts[at] = count;
 }
 
@@ -112,7 +133,7 @@ cudaError_t xn_cuda_spread_launch(const xn_conv *conv, int64_t images, const uin
     a.positions = (int32_t)(images * conv->groups * a.lines.plane);
     a.height = conv->height;
     a.width = conv->width;
-    a.plane = xn_fast_divisor_of(a.lines.plane);
+    a.phase = xn_fast_divisor_of(a.lines.phase);
     a.pitch = xn_fast_divisor_of(a.lines.pitch);
     for (a.lanes = 1; a.lanes < 8 && a.lines.units % (int32_t)(2 * a.lanes) == 0;)
         a.lanes *= 2;

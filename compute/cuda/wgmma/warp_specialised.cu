@@ -1,15 +1,16 @@
-/* warp_specialised.cu: many channels with stride 1, wgmma and.popc, M = 64 filters, N = up to 256
- * positions.
+/* warp_specialised.cu: many channels with strides 1 and 2, wgmma and.popc, M = 64 filters, N = up
+ * to 256 positions.
  *
  * Activations come with their borders and by units of 16 bytes a position (layout.h: lines), so
- * some lines of a unit are one run of memory, and one bulk copy takes them to shared memory. There
- * the matrix instruction reads rows from any multiple of 16 on, and the operand of every tap is the
- * same memory some positions on. A band is some lines of an image, or some whole images; a block
- * keeps 64 filters, and a job is a band times those.
+ * some lines of a unit and phase are one run of memory, and one bulk copy takes them to shared
+ * memory. There the matrix instruction reads rows from any multiple of 16 on, and the operand of
+ * every tap is the same memory some positions on. A band is some lines of an image, or some whole
+ * images; a block keeps 64 filters, and a job is a band times those.
  *
- * One warp copies, one or two warpgroups multiply and put the counts into a stage in shared memory,
- * and as many others as there is room for make outputs of them (warp_specialised_out.cuh). Filters
- * and the table of border classes are under way before the kernel ahead in the stream has ended. */
+ * A warp copies each phase, one or two warpgroups multiply and put the counts into a stage in
+ * shared memory, and as many others as there is room for make outputs of them
+ * (warp_specialised_out.cuh). Filters and the table of border classes are under way before the
+ * kernel ahead in the stream has ended. */
 #include "warp_specialised_out.cuh"
 
 #if XN_HAS_WGMMA
@@ -22,8 +23,8 @@ __device__ __forceinline__ void make_filters(const specialised_args &a, const xn
                                              int32_t threads) {
     if (thread < M)
         t.constants.set(a.out, xn_wgmma_filter_of(a.conv, b.group, b.m0 + thread), thread);
-    xn_wgmma_make_table(a, b.group, b.m0, NULL, 6, thread, threads,
-                        [&](const xn_wgmma_filter &, int32_t m, int32_t cls, int32_t part) {
+    xn_wgmma_make_table(a, b.group, b.m0, thread, threads,
+                        [&](int32_t m, int32_t cls, int32_t part) {
                             ((int32_t *)t.rows)[cls * a.shape.table_pitch + m] =
                                 OUT == XN_INT32 ? part : __float_as_int((float)(part - 2 * MOST));
                         });
@@ -86,12 +87,7 @@ __device__ __forceinline__ void multiply_jobs(const specialised_args &a, const x
 template <int N, int MULTIPLIERS, int WRITERS, int OUT, bool REST>
 struct specialised_kernel {
     typedef specialised_args args;
-    enum {
-        THREADS = (1 + MULTIPLIERS + WRITERS) * GROUP,
-        BLOCKS = 1,
-        BARRIERS = ::BARRIERS,
-        PIECES = 1
-    };
+    enum { THREADS = (1 + MULTIPLIERS + WRITERS) * GROUP, BLOCKS = 1, BARRIERS = ::BARRIERS };
     enum { LAUNCHED = 65536 / THREADS / 8 * 8, MORE = REST && MULTIPLIERS == 1 };
     enum { COPIER = MORE ? 24 : 32, WRITER = MULTIPLIERS > 1 ? 80 : MORE ? 96 : 88 };
     enum { MULTIPLIER = MULTIPLIERS > 1 ? 144 : MORE ? 160 : 176 };
@@ -118,8 +114,10 @@ struct specialised_kernel {
         const int32_t group = __shfl_sync(0xffffffffu, (int32_t)threadIdx.x / GROUP, 0);
         if (group == 0) {
             xn_fewer_registers<COPIER>();
-            if (threadIdx.x == 0)
-                xn_wgmma_copy_bands<BAND_FREE>(a, b, xn_wgmma_share_of(a, (int32_t)blockIdx.x));
+            const int32_t warp = (int32_t)threadIdx.x / 32;
+            if (threadIdx.x % 32 == 0 && warp < a.lines.phases)
+                xn_wgmma_copy_bands<BAND_FREE>(a, b, xn_wgmma_share_of(a, (int32_t)blockIdx.x),
+                                               warp);
         } else if (group <= WRITERS) {
             const specialised_table table = table_of(a, b.memory);
             xn_fewer_registers<WRITER>();
@@ -167,10 +165,10 @@ cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int 
     a.out_width = xn_fast_divisor_of(conv->out_width);
     a.count_high = conv->epilogue.datatype == XN_INT32 ? 0 : COUNT_FLOAT;
     const int output = xn_wgmma_output(conv) + (a.rest == XN_WGMMA_PLAIN ? 0 : 3);
-    return xn_wgmma_launch(kernels[s->variant * OUTPUTS + output], &a, s->bands, 1,
+    return xn_wgmma_launch(kernels[s->variant * OUTPUTS + output], &a,
                            (1 + s->multipliers + s->writers) * GROUP, stream);
 }
 
 cudaError_t xn_cuda_specialised_load(bool *usable) {
-    return xn_wgmma_load(kernels, std::size(kernels), false, usable);
+    return xn_wgmma_load(kernels, std::size(kernels), usable);
 }

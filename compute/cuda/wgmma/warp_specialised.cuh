@@ -1,6 +1,6 @@
-/* warp_specialised.cuh: what warp_specialised.cu has in shared memory, and how it gets there: one
- * warp copies bands from memory, and those who write make a record of every output pixel from the
- * sums over its window. */
+/* warp_specialised.cuh: what warp_specialised.cu has in shared memory, and how it gets there: a
+ * warpgroup copies bands from memory, and those who write make a record of every output pixel from
+ * the sums over its window. */
 #ifndef XN_CUDA_WARP_SPECIALISED_CUH
 #define XN_CUDA_WARP_SPECIALISED_CUH
 
@@ -89,26 +89,26 @@ __device__ __forceinline__ char *stage_of(const specialised_args &a, const xn_wg
     return b.memory + a.shape.stage_at + (writer * M + warp * 16) * a.shape.stage_row;
 }
 
-/* ---- the warp that copies ---- */
+/* ---- the warps that copy ---- */
 
-/* Positions of an image of a band that are copied. */
+/* Positions of an image and phase of a band that are copied. */
 __device__ __forceinline__ int32_t copied_of(const specialised_args &a,
                                              const specialised_band &band) {
-    return min(a.shape.copied, a.lines.plane - band.y * a.lines.pitch);
+    return min(a.shape.copied, a.lines.phase - band.y * a.lines.pitch);
 }
 
-/* By one lane, as all that copies. */
 __device__ __forceinline__ void expect_band(const specialised_args &a, const xn_wgmma_block &b,
                                             const specialised_band &band, int32_t place) {
     const xn_cuda_specialised_shape &s = a.shape;
     const int32_t all = (band.images - 1) * s.image_pitch + copied_of(a, band);
-    xn_mbarrier_expect(xn_barrier_at(b.barriers, BAND_FULL + place),
-                       (uint32_t)(all * (s.units * 16 + 4 + (s.means ? 4 : 0))));
+    const int32_t bytes = a.lines.bit_phases * s.units * 16 + a.lines.phases * (s.means ? 8 : 4);
+    xn_mbarrier_expect(xn_barrier_at(b.barriers, BAND_FULL + place), (uint32_t)(all * bytes));
 }
 
-/* Everything of a band. */
+/* All that a band has of a phase. */
 __device__ __forceinline__ void copy_band(const specialised_args &a, const xn_wgmma_block &b,
-                                          const specialised_band &band, int32_t place) {
+                                          const specialised_band &band, int32_t place,
+                                          int32_t phase) {
     const xn_cuda_specialised_shape &s = a.shape;
     const xn_cuda_padded &l = a.lines;
     const uint32_t to =
@@ -124,17 +124,19 @@ __device__ __forceinline__ void copy_band(const specialised_args &a, const xn_wg
             i * s.image_pitch + (i + 1 < band.images ? s.image_pitch + l.lead : count);
         const int64_t plane = (int64_t)(band.image + i) * a.conv.groups + b.group;
         const int32_t n = end - at, from = first + at - i * s.image_pitch;
-        const char *bits = (const char *)a.io.bits + (plane * s.units * l.plane + from) * 16;
-        const int64_t single = plane * l.plane + from;
+        const int64_t single = plane * l.plane + phase * l.phase + from;
+        const char *bits =
+            (const char *)a.io.bits + (single + plane * (s.units - 1) * l.plane) * 16;
+        const int32_t there = phase * s.phase + at;
 #pragma unroll 1
-        for (int32_t unit = 0; unit < s.units; unit++)
-            xn_bulk_copy(to + (uint32_t)(unit * s.plane + at) * 16,
+        for (int32_t unit = 0; unit < s.units && phase < l.bit_phases; unit++)
+            xn_bulk_copy(to + (uint32_t)(unit * s.plane + there) * 16,
                          bits + (int64_t)unit * l.plane * 16, (uint32_t)n * 16, full);
-        xn_bulk_copy(to + (uint32_t)(s.counts_at + at * 4), a.io.counts + single, (uint32_t)n * 4,
-                     full);
+        xn_bulk_copy(to + (uint32_t)(s.counts_at + there * 4), a.io.counts + single,
+                     (uint32_t)n * 4, full);
         if (s.means)
-            xn_bulk_copy(to + (uint32_t)(s.means_at + at * 4), a.io.means + single, (uint32_t)n * 4,
-                         full);
+            xn_bulk_copy(to + (uint32_t)(s.means_at + there * 4), a.io.means + single,
+                         (uint32_t)n * 4, full);
         at = end;
     }
 }
@@ -165,7 +167,22 @@ __device__ __forceinline__ specialised_own own_pixels(const specialised_args &a)
     return own;
 }
 
-/* The records of a band, by a warpgroup. NINE: the window is 3 x 3. */
+/* The sum of a window's values in the order of K (epilogue.cuh), from its first tap's on. NINE: the
+ * window is 3 x 3, whose values are loaded at once. */
+template <bool NINE, typename T>
+__device__ __forceinline__ T window_sum(const specialised_args &a, const T *at) {
+    const xn_cuda_specialised_shape &s = a.shape;
+    if constexpr (NINE)
+        return xn_box<3, 3, T>([&](int32_t i, int32_t j) {
+            return at[(i ? s.row_at[i - 1] : 0) + (j ? s.column_at[j - 1] : 0)];
+        });
+    return xn_box_of<T>(a.conv.kernel_h, a.conv.kernel_w, [&](int32_t i, int32_t j) {
+        return at[(i & 1) * s.row_at[0] + (i >> 1) * s.row_at[1] + (j & 1) * s.column_at[0] +
+                  (j >> 1) * s.column_at[1]];
+    });
+}
+
+/* The records of a band, by a warpgroup. */
 template <int OUT, bool NINE>
 __device__ __forceinline__ void
 make_records(const specialised_args &a, const specialised_band &band, const specialised_own &own,
@@ -173,7 +190,6 @@ make_records(const specialised_args &a, const specialised_band &band, const spec
     constexpr bool REAL = OUT != XN_INT32;
     const xn_conv &c = a.conv;
     const xn_cuda_specialised_shape &s = a.shape;
-    const int32_t rows = NINE ? 3 : c.kernel_h, columns = NINE ? 3 : c.kernel_w;
     const int32_t *counts = (const int32_t *)(buffer + s.counts_at);
     const float *means = (const float *)(buffer + s.means_at);
 #pragma unroll
@@ -181,11 +197,8 @@ make_records(const specialised_args &a, const specialised_band &band, const spec
         const int32_t pixel = (int32_t)threadIdx.x % GROUP + i * GROUP;
         if (i > 0 && i * GROUP >= s.pixels)
             break;
-        const int32_t bits =
-            xn_wgmma_box(counts + own.at[i], rows, s.row_step, columns, s.column_step);
-        const float box = REAL && s.means ? xn_wgmma_box(means + own.at[i], rows, s.row_step,
-                                                         columns, s.column_step)
-                                          : 1.0f;
+        const int32_t bits = window_sum<NINE>(a, counts + own.at[i]);
+        const float box = REAL && s.means ? window_sum<NINE>(a, means + own.at[i]) : 1.0f;
         const int32_t cls = xn_border_class(s.borders.rows, band.y + own.line[i], c.out_height) *
                                 s.borders.columns.classes +
                             own.column_class[i];

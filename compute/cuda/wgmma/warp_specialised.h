@@ -19,11 +19,11 @@ enum {
 
 struct xn_cuda_specialised_shape : xn_wgmma_bands {
     int32_t multipliers, writers;
-    int32_t vector;                /* outputs of a filter that a thread stores at once */
-    int32_t pixels;                /* outputs of a band and filter, at most */
-    int32_t copied;                /* positions of an image and unit that are copied */
-    int32_t first_tap;             /* from an output's position to its first tap's */
-    int32_t row_step, column_step; /* from tap to tap */
+    int32_t vector;                  /* outputs of a filter that a thread stores at once */
+    int32_t pixels;                  /* outputs of a band and filter, at most */
+    int32_t copied;                  /* positions of an image, unit and phase that are copied */
+    int32_t first_tap;               /* from an output's position to its first tap's, */
+    int32_t row_at[2], column_at[2]; /* from there to the next tap's, and to that after it */
     int32_t counts_at, means_at;
     int32_t records_at, record_bytes, stage_at, stage_row;
     int32_t table_at, table_pitch, constants_at;
@@ -40,9 +40,9 @@ struct xn_cuda_specialised_cut : xn_wgmma_cut<xn_cuda_specialised_shape> {};
 bool xn_cuda_specialised_plan(const xn_conv *conv, int64_t images, int multiprocessors,
                               xn_cuda_specialised_shape *out);
 
-/* warp_specialised.cu: real outputs and INT32, stride 1, from activations with their borders
- * (layout.h: lines). counts and means lie as those; means is NULL unless scaling is xnor. filters:
- * layout.h's lines filters. */
+/* warp_specialised.cu: strides 1 and 2, from activations with their borders (layout.h: lines).
+ * counts and means lie as those; means is NULL unless scaling is xnor. filters: layout.h's lines
+ * filters. */
 typedef struct xn_cuda_specialised_io {
     const uint32_t *bits;
     const int32_t *counts;

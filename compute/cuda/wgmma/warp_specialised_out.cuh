@@ -78,7 +78,7 @@ __device__ __forceinline__ void put_octets(const specialised_args &a, const char
         for (int n = 0; n < 4; n++)
             v[n] = xn_permute((uint32_t)counts[4 * j + 2 * n], (uint32_t)counts[4 * j + 2 * n + 1],
                               0x5410);
-        xn_store_matrices<false>(to + (uint32_t)at, v);
+        xn_store_matrices(to + (uint32_t)at, v);
     }
 }
 
@@ -387,7 +387,7 @@ __device__ __forceinline__ void write_any(const specialised_args &a, const xn_wg
                              y * a.lines.pitch + x + a.shape.first_tap;
         const auto again = [&]() {
             return xn_box_of<double>(c.kernel_h, c.kernel_w, [&](int32_t i, int32_t j) {
-                return means[i * a.shape.row_step + j * a.shape.column_step];
+                return means[xn_cuda_padded_tap(&c, &a.lines, i, j, a.lines.phase)];
             });
         };
         const int32_t *entry = (const int32_t *)(t.rows + records.rows()[pixel]) + m;

@@ -4,7 +4,6 @@
 #include "packing.h"
 #include "paths.h"
 #include "warp_specialised.h"
-#include "wgmma_terms.h"
 
 struct padded {
     uint32_t *bits;
@@ -31,16 +30,35 @@ static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
            xn_cuda_specialised_plan(&job->conv, job->images, chip->multiprocessors, &s->shape);
 }
 
+/* The kernel's cycles by its own model, its products, and what the kernel before it reads. */
 static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *state, double *t) {
-    xn_wgmma_terms(job, chip, ((const xn_cuda_specialised_cut *)state)->shape.cycles, t);
+    const xn_conv *c = &job->conv;
+    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
+    const bool reals = job->source == XN_CUDA_FROM_REALS;
+    const bool values = c->epilogue.datatype != XN_BITS;
+    t[0] = reals ? 1 : 0;
+    t[1] = reals ? 0 : 1;
+    t[2] = ((const xn_cuda_specialised_cut *)state)->shape.cycles;
+    t[3] = reals ? n.inputs * (double)xn_datatype_bytes((xn_datatype)c->input_datatype) : 0;
+    t[4] = reals ? 0 : n.inputs;
+    t[5] = values ? n.outputs * (double)xn_datatype_bytes((xn_datatype)c->epilogue.datatype) : 0;
+    t[6] = values ? n.uneven : 0;
+    t[7] = n.windows * n.taps * ((c->group_out_channels - 1) / 64 + 1);
+    t[8] = job->target == XN_CUDA_TO_ALL ? n.outputs : 0; /* with what comes after the value */
 }
 
 static void lay_out(const xn_cuda_job *job, const xn_cuda_chip *, xn_cuda_scratch *scratch) {
     (void)take(job, scratch);
 }
 
-static uint64_t wants(const xn_cuda_job *, const xn_prepared *) {
-    return XN_CUDA_WANT(XN_CUDA_PART_SPECIALISED) | XN_CUDA_WANT(XN_CUDA_PART_PREFIX_BY_TAP);
+/* Filters in the order of the phases that taps are in. */
+static xn_cuda_part filters_of(const xn_conv *c) {
+    const xn_cuda_padded l = xn_cuda_padded_of(c);
+    return (xn_cuda_part)(XN_CUDA_PART_SPECIALISED + (l.phases_h - 1) * 2 + l.phases_w - 1);
+}
+
+static uint64_t wants(const xn_cuda_job *job, const xn_prepared *) {
+    return XN_CUDA_WANT(filters_of(&job->conv)) | XN_CUDA_WANT(XN_CUDA_PART_PREFIX_BY_TAP);
 }
 
 static cudaError_t run(xn_cuda_run *r) {
@@ -58,7 +76,7 @@ static cudaError_t run(xn_cuda_run *r) {
     io.bits = p.bits;
     io.counts = p.counts;
     io.means = p.means;
-    io.filters = xn_cuda_part_of(r->weights, XN_CUDA_PART_SPECIALISED);
+    io.filters = xn_cuda_part_of(r->weights, filters_of(c));
     io.filter_rows = xn_cuda_wgmma_rows(c->out_channels);
     io.prefix = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_PREFIX_BY_TAP);
     io.overlapped = true;

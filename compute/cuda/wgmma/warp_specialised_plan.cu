@@ -35,49 +35,55 @@ static int32_t vector_of(const xn_conv *c, const xn_cuda_specialised_shape *s) {
     const int64_t together = outputs | (int64_t)s->rows * c->out_width;
     const bool inner = c->out_width % 8 == 0 && s->borders.columns.first_count <= 1 &&
                        s->borders.columns.last_count <= 1;
-    return inner && together % 8 == 0 && c->epilogue.datatype == XN_FP16 ? 8
-           : together % 4 == 0                                           ? 4
-                                                                         : 1;
+    return inner && together % 8 == 0 && xn_wgmma_is_fp16(c) ? 8 : together % 4 == 0 ? 4 : 1;
 }
 
 /* What follows from images and rows of a band. False where it does not fit. */
 static bool make_band(const xn_conv *c, const xn_cuda_padded *l, int64_t images,
                       xn_cuda_specialised_shape *s) {
-    const int32_t span_h = (int32_t)xn_cuda_span_h(c);
-    const int64_t lines = s->images > 1 ? xn_wgmma_shared_lines(c) : s->rows + span_h;
+    const xn_cuda_padded_axis rows = xn_cuda_padded_rows(c), columns = xn_cuda_padded_columns(c);
+    const int64_t lines = s->images > 1 ? rows.apart : s->rows + rows.span;
     const int64_t last = (s->images - 1) * lines * l->pitch;
     const int64_t own = last + (s->rows - 1) * l->pitch + c->out_width;
-    const int64_t span = (int64_t)span_h * l->pitch + l->lead - c->pad_left + xn_cuda_span_w(c);
+    const int64_t span = (int64_t)rows.span * l->pitch + l->first + columns.span;
     if (own > s->positions || s->positions + span >= 1 << 14)
         return false;
     /* What lies before lead comes with the image ahead (copy_band), where it must be zeros too:
      * also those of the taps to the right. */
-    const int32_t right = l->tap_words < 4 ? (4 / l->tap_words - 1) * l->step : 0;
+    const int32_t right = l->tap_words < 4 ? (4 / l->tap_words - 1) * l->step >> l->odd_w : 0;
     if (s->images > 1 && l->lead > 0 && right > 0 &&
-        (l->top == 0 || lines * l->pitch + l->lead + right > l->plane))
+        (rows.before == 0 || lines * l->pitch + l->lead + right > l->phase))
         return false;
     s->row_bands = (int32_t)xn_quotient_up(c->out_height, s->rows);
     const int64_t bands = xn_quotient_up(images, s->images) * s->row_bands;
     s->bands = (int32_t)std::min<int64_t>(bands, INT32_MAX);
     s->pixels = s->images * s->rows * c->out_width;
     s->image_pitch = (int32_t)(lines * l->pitch);
-    s->copied = (s->rows + span_h) * l->pitch + l->lead;
-    s->plane = (int32_t)std::max<int64_t>(last + s->copied, s->positions + span) | 1;
-    s->first_tap = l->lead - c->pad_left;
-    s->row_step = c->dilation_h * l->pitch;
-    s->column_step = c->dilation_w;
+    s->copied = (s->rows + rows.span) * l->pitch + l->lead;
+    /* bulk copies of 4 bytes a position begin at 16 */
+    s->phase = (int32_t)xn_round_up(std::max<int64_t>(last + s->copied, s->positions + span), 4);
+    s->plane = l->phases * s->phase | 1;
+    s->first_tap = l->first;
+    for (int32_t n = 0; n < 2; n++) {
+        s->row_at[n] = xn_cuda_padded_tap(c, l, n + 1, 0, s->phase);
+        s->column_at[n] = xn_cuda_padded_tap(c, l, 0, n + 1, s->phase);
+    }
     s->vector = vector_of(c, s);
     make_octets(c, l, s);
     return bands <= INT32_MAX / 4;
 }
 
-/* The offset of a chunk in the order of lines (layout.h), whose positions have 16 bytes a unit. */
-static int64_t chunk_offset(const xn_conv *c, const xn_cuda_specialised_shape *s, int32_t chunk) {
-    if (s->tap_words >= 4)
-        return s->first_tap + xn_wgmma_unit_offset(c, chunk, s->plane, s->row_step, s->column_step);
-    const int32_t row_chunks = s->chunks / c->kernel_h, i = chunk / row_chunks;
-    return s->first_tap + (int64_t)i * s->row_step +
-           (int64_t)(chunk % row_chunks * 4 / s->tap_words) * s->column_step;
+/* Where each chunk begins: with a unit of a tap, or the first of its taps. */
+static void make_pairs(const xn_conv *c, const xn_cuda_padded *l, xn_cuda_specialised_shape *s) {
+    const int32_t taps = l->tap_words < 4 ? 4 / l->tap_words : 1; /* of a chunk */
+    int32_t offset[2 * XN_WGMMA_MAX_PAIRS];
+    for (int32_t unit = 0; unit < l->units; unit++)
+        for (int32_t i = 0; i < c->kernel_h; i++)
+            for (int32_t j = 0; j < c->kernel_w; j += taps)
+                offset[xn_cuda_padded_chunk(i, j, unit * 4, l->tap_words, c->kernel_h, c->kernel_w,
+                                            l->phases_h, l->phases_w)] =
+                    s->first_tap + unit * s->plane + xn_cuda_padded_tap(c, l, i, j, s->phase);
+    xn_wgmma_make_pairs(s, offset);
 }
 
 /* ---- shared memory ---- */
@@ -107,7 +113,8 @@ static bool make_layout(xn_cuda_specialised_shape *s) {
 
 /* ---- which shape ---- */
 
-static xn_wgmma_terms terms_of(const xn_conv *c, const xn_cuda_specialised_shape *s) {
+static xn_wgmma_terms terms_of(const xn_conv *c, const xn_cuda_padded *l,
+                               const xn_cuda_specialised_shape *s) {
     const double jobs = (double)xn_quotient_up(s->bands, s->pixel_blocks);
     const double rounds = (double)xn_quotient_up((int64_t)jobs, s->writers);
     const double products = s->pairs * s->positions / 2 * 1.15;
@@ -116,11 +123,15 @@ static xn_wgmma_terms terms_of(const xn_conv *c, const xn_cuda_specialised_shape
     const double passes = (double)xn_quotient_up(s->pixels, 32 * s->vector);
     const double records = (double)xn_quotient_up(s->pixels, XN_WGMMA_GROUP) * 90;
     const double writer = 5 * (250 + records + passes * (100 + filters));
-    const double bytes = c->epilogue.datatype == XN_FP16 ? 2 : 4;
+    const double bytes = c->epilogue.datatype == XN_BITS   ? 0.125
+                         : c->epilogue.datatype == XN_FP16 ? 2
+                                                           : 4;
+    /* a single phase's lines come beside the outputs */
+    const double copied = (l->phases - 1.0) * s->images * s->copied * s->units * 16;
     xn_wgmma_terms t = {};
     t.start = 3000 + TILE * 32.0 * s->pairs / 20 / 2;
     t.matrix = jobs * std::max(whole / s->multipliers, products) + writer;
-    t.memory = jobs * TILE * s->pixels * bytes / 18;
+    t.memory = jobs * (TILE * s->pixels * bytes + copied) / 18;
     t.chain = rounds * writer + whole;
     return t;
 }
@@ -129,7 +140,10 @@ static bool is_possible(const xn_conv *c, int64_t images) {
     const int64_t longest = std::max({(int64_t)c->height, (int64_t)c->width, (int64_t)c->out_height,
                                       (int64_t)c->out_width, xn_cuda_span_h(c), xn_cuda_span_w(c),
                                       (int64_t)c->pad_top, (int64_t)c->pad_left});
-    if (!xn_wgmma_can(c, false) || c->stride_h != 1 || c->stride_w != 1 || longest > LONGEST ||
+    /* every phase has pixels, whose threads write its zeros (pack.cu) */
+    const bool strides =
+        c->stride_h <= 2 && c->stride_w <= 2 && c->height >= c->stride_h && c->width >= c->stride_w;
+    if (!xn_wgmma_can(c) || !strides || longest > LONGEST ||
         (int64_t)c->group_channels * c->kernel_h * c->kernel_w > MOST_BITS)
         return false;
     const xn_cuda_padded l = xn_cuda_padded_of(c);
@@ -142,14 +156,12 @@ bool xn_cuda_specialised_plan(const xn_conv *c, int64_t images, int multiprocess
     xn_cuda_specialised_shape s = {};
     xn_wgmma_choice<xn_cuda_specialised_shape> choice = {out, false};
     if (!is_possible(c, images) || !xn_cuda_borders_make(c, &s.borders) ||
-        !xn_wgmma_set_chunks(xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h, 1,
-                             &s))
+        !xn_wgmma_set_chunks(xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h, &s))
         return false;
     const xn_cuda_padded l = xn_cuda_padded_of(c);
     s.means = c->epilogue.k;
     s.tap_words = l.tap_words;
     s.units = l.units;
-    s.block_filters = TILE;
     s.filter_blocks = (int32_t)xn_quotient_up(c->group_out_channels, TILE);
     for (s.variant = 0; s.variant < XN_CUDA_SPECIALISED_VARIANTS; s.variant++) {
         s.positions = variants[s.variant][0];
@@ -161,11 +173,11 @@ bool xn_cuda_specialised_plan(const xn_conv *c, int64_t images, int multiprocess
                 xn_wgmma_each_depth(c, multiprocessors, XN_CUDA_SPECIALISED_MAX_DEPTH, s.writers,
                                     s.multipliers, &s, [&]() {
                                         if (make_layout(&s))
-                                            choice.consider(&s, terms_of(c, &s));
+                                            choice.consider(&s, terms_of(c, &l, &s));
                                     });
         });
     }
     if (choice.found)
-        xn_wgmma_make_pairs(out, [&](int32_t chunk) { return chunk_offset(c, out, chunk); });
+        make_pairs(c, &l, out);
     return choice.found;
 }

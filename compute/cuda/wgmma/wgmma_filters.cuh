@@ -1,5 +1,5 @@
 /* wgmma_filters.cuh: what a block of the wgmma kernels knows of its filters beside their bits: the
- * part of dot that depends on filter and border class, factor and bias; and sums over windows. */
+ * part of dot that depends on filter and border class, factor and bias. */
 #ifndef XN_CUDA_WGMMA_FILTERS_CUH
 #define XN_CUDA_WGMMA_FILTERS_CUH
 
@@ -8,20 +8,14 @@
 
 struct xn_wgmma_filter {
     bool live;
-    int32_t index, threshold;
+    int32_t index;
 };
 
-/* Filter m of a group, or one that is not live past its end. `threshold`: of packed output, of all
- * filters; beyond +-(bits + 1) one means no more. */
+/* Filter m of a group, or one that is not live past its end. */
 __device__ __forceinline__ xn_wgmma_filter xn_wgmma_filter_of(const xn_conv &c, int32_t group,
-                                                              int32_t m,
-                                                              const int32_t *threshold = NULL) {
-    const int32_t most = c.group_channels * c.kernel_h * c.kernel_w + 1;
-    xn_wgmma_filter f;
-    f.live = m < c.group_out_channels;
-    f.index = group * c.group_out_channels + (f.live ? m : 0);
-    f.threshold = threshold ? max(-most, min(most, __ldg(threshold + f.index))) : 0;
-    return f;
+                                                              int32_t m) {
+    const bool live = m < c.group_out_channels;
+    return {live, group * c.group_out_channels + (live ? m : 0)};
 }
 
 /* ---- filter part and border class ---- */
@@ -42,23 +36,22 @@ __device__ __forceinline__ int32_t xn_bits_inside(const int32_t *prefix, int64_t
            __ldg(prefix + cls.high_first * pitch) + __ldg(prefix + cls.low_first * pitch);
 }
 
-/* put(filter, m, class, part) for 2^shift filters from m0 of the group on: the part of dot that a
- * filter has at a class, with what the class adds for all filters. Of `threads` one has a filter
- * and every so many-th class, of which the loads of several are under way at once. */
+/* put(m, class, part) for a block's filters, from m0 of the group on: the part of dot that a filter
+ * has at a class, with what the class adds for all filters. Of `threads` one has a filter and every
+ * so many-th class, of which the loads of several are under way at once. */
 template <typename Args, typename Put>
 __device__ __forceinline__ void xn_wgmma_make_table(const Args &a, int32_t group, int32_t m0,
-                                                    const int32_t *threshold, int32_t shift,
                                                     int32_t thread, int32_t threads, Put put) {
-    constexpr int32_t BATCH = 3;
+    constexpr int32_t BATCH = 3, FILTERS = XN_WGMMA_FILTERS;
     const xn_conv &c = a.conv;
     const xn_cuda_borders &borders = a.shape.borders;
     const int64_t pitch = c.out_channels;
-    const int32_t taps = c.kernel_h * c.kernel_w, step = max(threads >> shift, 1);
-    for (int32_t m = thread & ((1 << shift) - 1); m < 1 << shift; m += threads) {
-        const xn_wgmma_filter f = xn_wgmma_filter_of(c, group, m0 + m, threshold);
+    const int32_t taps = c.kernel_h * c.kernel_w, step = max(threads / FILTERS, 1);
+    for (int32_t m = thread % FILTERS; m < FILTERS; m += threads) {
+        const xn_wgmma_filter f = xn_wgmma_filter_of(c, group, m0 + m);
         const int32_t *prefix = a.io.prefix + f.index;
         const int32_t all = __ldg(prefix + ((c.kernel_h + 1) * (c.kernel_w + 1) - 1) * pitch);
-        for (int32_t first = thread >> shift; first < borders.classes; first += BATCH * step) {
+        for (int32_t first = thread / FILTERS; first < borders.classes; first += BATCH * step) {
             int32_t inside[BATCH];
 #pragma unroll
             for (int n = 0; n < BATCH; n++)
@@ -70,7 +63,7 @@ __device__ __forceinline__ void xn_wgmma_make_table(const Args &a, int32_t group
                 if (cls >= borders.classes)
                     break;
                 const int32_t in = borders.pixel_class[cls].inside;
-                put(f, m, cls,
+                put(m, cls,
                     xn_cuda_filter_part(c.pad_value, inside[n], all - inside[n]) +
                         xn_cuda_pixel_part(c.pad_value, c.group_channels, in, taps - in, 0));
             }
@@ -108,16 +101,5 @@ struct xn_wgmma_constants {
                    3e38f;
     }
 };
-
-/* ---- windows ---- */
-
-/* The sum of a window's values in the order of K (epilogue.cuh); those of 3 x 3 are loaded at once.
- */
-template <typename T>
-__device__ __forceinline__ T xn_wgmma_box(const T *at, int32_t rows, int32_t row_step,
-                                          int32_t columns, int32_t column_step) {
-    const auto value = [&](int32_t i, int32_t j) { return at[i * row_step + j * column_step]; };
-    return rows == 3 && columns == 3 ? xn_box<3, 3, T>(value) : xn_box_of<T>(rows, columns, value);
-}
 
 #endif

@@ -3,7 +3,7 @@
  *
  *   K::args                       xn_wgmma_args, and what else it reads
  *   K::THREADS, K::BLOCKS         of a block; blocks a multiprocessor that registers must allow
- *   K::BARRIERS, K::PIECES        in shared memory; the first are those of pieces of the filters
+ *   K::BARRIERS                   in shared memory; the first is the filters'
  *   K::arrivals(a, barrier)       that complete a phase of a barrier
  *   K::begin(a, b)                what a block makes before its threads meet
  *   K::run(a, b)                  the rest: producers, consumers, epilogue */
@@ -20,8 +20,7 @@
  * them; activations too; anything. */
 enum xn_wgmma_rest { XN_WGMMA_PLAIN, XN_WGMMA_BESIDE, XN_WGMMA_ACTIVATED, XN_WGMMA_ANY };
 
-/* More: what else a kernel reads. Work, bands or subtiles, is shared evenly among blocks, or their
- * warpgroups. */
+/* More: what else a kernel reads. Bands are shared evenly among blocks. */
 template <typename Shape, typename Io, typename More>
 struct xn_wgmma_args : More {
     xn_conv conv;
@@ -38,17 +37,14 @@ __global__ void __launch_bounds__(K::THREADS, K::BLOCKS)
     extern __shared__ __align__(128) char wgmma_memory[];
     __shared__ uint64_t barriers[K::BARRIERS];
     const xn_wgmma_block b = {wgmma_memory, xn_shared_address(barriers), (int32_t)blockIdx.z,
-                              (int32_t)blockIdx.y * a.shape.block_filters};
+                              (int32_t)blockIdx.y * XN_WGMMA_FILTERS};
     xn_let_next_kernel_start();
     if (threadIdx.x < 32)
         xn_wgmma_start<K>(a, b);
-    if (K::PIECES > 1 && threadIdx.x < 32) /* in order: products begin with the first piece */
-        xn_wgmma_copy_filters<K>(a, b, (int32_t)threadIdx.x, 32);
-    __syncwarp();
     K::begin(a, b);
     __syncthreads();
-    if (K::PIECES == 1 && threadIdx.x % 32 == 0) /* at once, by all warps */
-        xn_wgmma_copy_filters<K>(a, b, (int32_t)threadIdx.x / 32, (int32_t)blockDim.x / 32);
+    if (threadIdx.x % 32 == 0) /* at once, by all warps */
+        xn_wgmma_copy_filters(a, b, (int32_t)threadIdx.x / 32, (int32_t)blockDim.x / 32);
     __syncwarp();
     K::run(a, b);
 #else
@@ -97,38 +93,32 @@ static inline cudaError_t xn_wgmma_fill_epilogue(Args *a, const xn_epilogue_args
     return xn_clear_bits(&a->conv, a->images, &a->out, stream);
 }
 
-/* Which of the kernels for fp32 (and bits alone), fp16 and INT32. */
+/* Which of the kernels for fp32, fp16 and INT32. */
 static inline int xn_wgmma_output(const xn_conv *conv) {
-    return conv->epilogue.datatype == XN_INT32 ? 2 : conv->epilogue.datatype == XN_FP16 ? 1 : 0;
+    return conv->epilogue.datatype == XN_INT32 ? 2 : xn_wgmma_is_fp16(conv) ? 1 : 0;
 }
 
-/* `work` is shared among the blocks of a tile of filters, `sharers` in each. */
+/* Bands are shared among the blocks of a tile of filters. */
 template <typename Args>
-static inline cudaError_t xn_wgmma_launch(void (*kernel)(const Args), Args *a, int32_t work,
-                                          int32_t sharers, int32_t threads, cudaStream_t stream) {
+static inline cudaError_t xn_wgmma_launch(void (*kernel)(const Args), Args *a, int32_t threads,
+                                          cudaStream_t stream) {
     const dim3 blocks((unsigned)a->shape.pixel_blocks, (unsigned)a->shape.filter_blocks,
                       (unsigned)a->conv.groups);
-    sharers *= a->shape.pixel_blocks;
-    a->share_each = work / sharers;
-    a->share_more = work % sharers;
+    a->share_each = a->shape.bands / a->shape.pixel_blocks;
+    a->share_more = a->shape.bands % a->shape.pixel_blocks;
     return xn_cuda_launch_with(kernel, blocks, threads, (size_t)a->shape.bytes, a->io.overlapped,
                                stream, *a);
 }
 
-/* Loads `count` kernels and lets them have their shared memory; `several`: of all blocks that a
- * plan counts on at once. *usable: whether this device and build have them. */
+/* Loads `count` kernels and lets them have their shared memory. *usable: whether this device and
+ * build have them. */
 template <typename Args>
 static inline cudaError_t xn_wgmma_load(void (*const *kernels)(const Args), size_t count,
-                                        bool several, bool *usable) {
+                                        bool *usable) {
     cudaError_t e = cudaSuccess;
     *usable = true;
-    for (size_t n = 0; n < count && e == cudaSuccess; n++) {
+    for (size_t n = 0; n < count && e == cudaSuccess; n++)
         e = xn_cuda_load_wgmma(kernels[n], XN_CUDA_WGMMA_SHARED_BYTES, usable);
-        if (e == cudaSuccess && *usable && several)
-            e = cudaFuncSetAttribute((const void *)kernels[n],
-                                     cudaFuncAttributePreferredSharedMemoryCarveout,
-                                     cudaSharedmemCarveoutMaxShared);
-    }
     return e;
 }
 

@@ -1,5 +1,5 @@
-/* wgmma_pipeline.cuh: what the wgmma kernels do alike: a block and its filters, turns of places in
- * shared memory, the loop that copies bands, the loop of products. */
+/* wgmma_pipeline.cuh: a block and its filters, turns of places in shared memory, the loop that
+ * copies bands, the loop of products. */
 #ifndef XN_CUDA_WGMMA_PIPELINE_CUH
 #define XN_CUDA_WGMMA_PIPELINE_CUH
 
@@ -32,7 +32,7 @@ struct xn_wgmma_block {
     int32_t group, m0;
 };
 
-/* A share of the work: bands or subtiles. */
+/* A share of the bands. */
 struct xn_wgmma_range {
     int32_t next, end;
 };
@@ -45,102 +45,79 @@ __device__ __forceinline__ xn_wgmma_range xn_wgmma_share_of(const Args &a, int32
 
 /* ---- filters ---- */
 
-/* By one warp: barriers, and what filters will bring, a piece on each of the first barriers. */
+/* By one warp: barriers, and what filters will bring. */
 template <class K>
 __device__ __forceinline__ void xn_wgmma_start(const typename K::args &a, const xn_wgmma_block &b) {
     static_assert(K::BARRIERS <= 32, "a lane each");
-    const int32_t lane = threadIdx.x & 31, first = lane * a.shape.piece_pairs;
+    const int32_t lane = threadIdx.x & 31;
     if (lane < K::BARRIERS)
         xn_mbarrier_init(xn_barrier_at(b.barriers, lane), K::arrivals(a, lane));
     xn_mbarrier_init_fence();
     __syncwarp();
-    if (first < a.shape.pairs)
-        xn_mbarrier_expect(
-            xn_barrier_at(b.barriers, lane),
-            (uint32_t)(min(a.shape.piece_pairs, a.shape.pairs - first) * a.shape.block_filters) *
-                32);
+    if (lane == 0)
+        xn_mbarrier_expect(b.barriers, (uint32_t)a.shape.pairs * XN_WGMMA_FILTERS * 32);
     __syncwarp();
 }
 
 /* Of every step-th pair of chunks from `first` on a bulk copy, which takes the thread that starts
  * it about a hundred cycles. */
-template <class K>
-__device__ __forceinline__ void xn_wgmma_copy_filters(const typename K::args &a,
-                                                      const xn_wgmma_block &b, int32_t first,
-                                                      int32_t step) {
-    const uint32_t to = xn_shared_address(b.memory), bytes = (uint32_t)a.shape.block_filters * 32;
+template <typename Args>
+__device__ __forceinline__ void xn_wgmma_copy_filters(const Args &a, const xn_wgmma_block &b,
+                                                      int32_t first, int32_t step) {
+    const uint32_t to = xn_shared_address(b.memory), bytes = XN_WGMMA_FILTERS * 32;
     const char *from =
         (const char *)a.io.filters + ((int64_t)b.group * a.conv.group_out_channels + b.m0) * 32;
 #pragma unroll 1
     for (int32_t pair = first; pair < a.shape.pairs; pair += step)
         xn_bulk_copy(to + (uint32_t)pair * bytes, from + pair * a.io.filter_rows * 32, bytes,
-                     xn_barrier_at(b.barriers, K::PIECES > 1 ? pair / a.shape.piece_pairs : 0));
+                     b.barriers);
 }
 
-/* ---- the warp that copies ---- */
+/* ---- the warps that copy ---- */
 
-/* All bands of a block, by one lane, once the band that had the place has been used: the kernel's
- * expect_band, which the first time does not wait for the kernel ahead, and its copy_band. USED:
- * the first place's barrier for that, by number. */
+/* All bands of a block, by a lane of each of some warps, once the band that had the place has been
+ * used: the kernel's expect_band by warp 0, which the first time does not wait for the kernel
+ * ahead, and a part of copy_band by each. USED: the first place's barrier for that, by number. */
 template <int USED, typename Args>
 __device__ __forceinline__ void xn_wgmma_copy_bands(const Args &a, const xn_wgmma_block &b,
-                                                    xn_wgmma_range bands) {
+                                                    xn_wgmma_range bands, int32_t warp) {
     xn_ring ring = {0, 0};
 #pragma unroll 1
     for (int32_t done = 0; bands.next < bands.end; bands.next++, done++) {
         if (done >= a.shape.depth)
             xn_mbarrier_wait(xn_barrier_at(b.barriers, USED + ring.place), ring.parity ^ 1);
         const auto band = band_of(a, bands.next);
-        expect_band(a, b, band, ring.place);
+        if (warp == 0)
+            expect_band(a, b, band, ring.place);
         if (done == 0)
             xn_wait_for_previous_kernel();
-        copy_band(a, b, band, ring.place);
+        copy_band(a, b, band, ring.place, warp);
         ring.next(a.shape.depth);
     }
 }
 
 /* ---- products ---- */
 
-/* How far the filters of a block are: piece n has come when barrier n is in its second phase. */
-struct xn_wgmma_pieces {
-    uint32_t barrier; /* of the next piece to wait for */
-    int32_t ready;    /* pairs that this warpgroup knows to be there */
-};
-
 /* Starts all matrix instructions of one result: multiply(positions, filters, add) for each pair of
  * chunks, with the low halves of both descriptors. Positions begin at shared address `rows` * 16;
- * `filters` is the first pair's and moves by `step`. f: NULL where all filters have come. The loops
- * are in the form that ptxas leaves alone: unrolled by hand, or with a fence or anything that may
- * wait in every round, they get a wait behind every instruction (its remark C7520). */
+ * `filters` is the first pair's and moves by `step`. The loop is in the form that ptxas leaves
+ * alone: unrolled by hand, or with a fence or anything that may wait in every round, it gets a wait
+ * behind every instruction (its remark C7520). */
 template <typename Shape, typename Multiply>
-__device__ __forceinline__ void xn_wgmma_products(const Shape &shape, xn_wgmma_pieces *f,
-                                                  uint32_t rows, uint32_t filters, uint32_t step,
+__device__ __forceinline__ void xn_wgmma_products(const Shape &shape, uint32_t rows,
+                                                  uint32_t filters, uint32_t step,
                                                   Multiply multiply) {
     const int32_t pairs = shape.pairs;
     rows = __shfl_sync(0xffffffffu, rows, 0); /* the compiler sees that a warp has one */
     filters = __shfl_sync(0xffffffffu, filters, 0);
     uint32_t next = shape.pair_low[0]; /* read ahead: it takes longer than an instruction */
-    const auto run = [&](int32_t pair) {
+    xn_wgmma_fence();
+#pragma unroll 3
+    for (int32_t pair = 0; pair < pairs; pair++) {
         const uint32_t low = rows + next;
         next = shape.pair_low[pair + 1];
         multiply(low, filters, pair > 0);
         filters += step;
-    };
-    xn_wgmma_fence();
-    if (!f || f->ready >= pairs) {
-#pragma unroll 3
-        for (int32_t pair = 0; pair < pairs; pair++)
-            run(pair);
-    } else {
-#pragma unroll 1
-        for (int32_t pair = 0; pair < pairs; pair++) {
-            if (pair >= f->ready) {
-                xn_mbarrier_wait(f->barrier, 0);
-                f->barrier += 8;
-                f->ready += shape.piece_pairs;
-            }
-            run(pair);
-        }
     }
     xn_wgmma_commit();
 }
@@ -153,7 +130,7 @@ __device__ __forceinline__ void xn_wgmma_multiply(const Shape &shape, uint32_t f
                                                   uint32_t rows, int32_t (&counts)[N / 2]) {
     constexpr int32_t FIRST = N > 128 ? N / 2 : N;
     xn_wgmma_products(
-        shape, NULL, rows, filters, 64 * 2, [&](uint32_t position, uint32_t filter, int32_t add) {
+        shape, rows, filters, 64 * 2, [&](uint32_t position, uint32_t filter, int32_t add) {
             xn_wgmma<FIRST>::run(counts, xn_matrix(filter, 256), xn_matrix(position, 128),
                                  KEEP || add);
             if constexpr (N > FIRST)

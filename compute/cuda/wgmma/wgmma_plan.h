@@ -34,51 +34,30 @@ static inline bool xn_wgmma_has_room(int64_t total, xn_wgmma_shape *s) {
     return total <= XN_CUDA_WGMMA_SHARED_BYTES;
 }
 
-/* What all three can do: mode xnor, groups of whole words of filters, and where outputs are
- * accumulators (INT32, or bits by thresholds) nothing done to them on the way. */
-static inline bool xn_wgmma_can(const xn_conv *c, bool packed) {
-    const bool real = !packed && c->epilogue.datatype != XN_INT32;
+/* Mode xnor, groups of whole words of filters, and nothing done to INT32 on the way. */
+static inline bool xn_wgmma_can(const xn_conv *c) {
     return c->mode == XN_MODE_XNOR && (c->groups == 1 || c->group_out_channels % 32 == 0) &&
-           (real || xn_is_plain(c->epilogue));
+           (c->epilogue.datatype != XN_INT32 || xn_is_plain(c->epilogue));
 }
 
 /* ---- positions ---- */
 
-/* Lines (or columns) from image to image (or line to line) where neighbours share the zeros between
- * them, stride 1: those below this one and above the next. */
-static inline int64_t xn_wgmma_shared_pitch(int64_t outputs, int64_t span, int64_t before,
-                                            int64_t size) {
-    return std::max(std::max(outputs, before + size), outputs + span - before);
-}
-
-static inline int64_t xn_wgmma_shared_lines(const xn_conv *c) {
-    return xn_wgmma_shared_pitch(c->out_height, xn_cuda_span_h(c), c->pad_top, c->height);
-}
-
 /* The order of chunks (layout.h) is such that the second of a pair is never before the first. Where
  * their number is odd the filters have a chunk of zeros, whatever the positions hold.
- * offset(chunk): positions from the first to those of a chunk. */
-template <typename Shape, typename Offset>
-static inline void xn_wgmma_make_pairs(Shape *s, Offset offset) {
+ * offset[chunk]: positions from the first to those of a chunk. */
+template <typename Shape>
+static inline void xn_wgmma_make_pairs(Shape *s, const int32_t *offset) {
     for (int32_t pair = 0; pair < s->pairs; pair++) {
-        const int64_t first = offset(2 * pair);
-        const int64_t second = 2 * pair + 1 < s->chunks ? offset(2 * pair + 1) : first;
+        const int32_t first = offset[2 * pair];
+        const int32_t second = 2 * pair + 1 < s->chunks ? offset[2 * pair + 1] : first;
         s->pair_low[pair] = (uint32_t)first | (uint32_t)(second - first) << 16;
     }
 }
 
-/* The offset of a chunk that is a unit of a tap, in the order of xn_cuda_unit_chunk. */
-static inline int64_t xn_wgmma_unit_offset(const xn_conv *c, int32_t chunk, int64_t plane,
-                                           int64_t row_step, int64_t column_step) {
-    const int32_t taps = c->kernel_h * c->kernel_w, unit = chunk / taps, tap = chunk % taps;
-    return unit * plane + tap / c->kernel_w * row_step + tap % c->kernel_w * column_step;
-}
-
-/* Chunks a filter has, which arrive in so many pieces; false where there are too many. */
-static inline bool xn_wgmma_set_chunks(int64_t chunks, int32_t pieces, xn_wgmma_shape *s) {
+/* Chunks a filter has; false where there are too many. */
+static inline bool xn_wgmma_set_chunks(int64_t chunks, xn_wgmma_shape *s) {
     s->chunks = (int32_t)std::min<int64_t>(chunks, INT32_MAX - 1);
     s->pairs = (s->chunks + 1) / 2;
-    s->piece_pairs = (int32_t)xn_quotient_up(s->pairs, pieces);
     return chunks <= 2 * XN_WGMMA_MAX_PAIRS;
 }
 

@@ -59,64 +59,12 @@ __device__ __forceinline__ void xn_bulk_copy(uint32_t to, const void *from, uint
                  : "memory");
 }
 
-/* A box of a tensor of 4 dimensions, whose map lies in the kernel's arguments, from so many
- * elements on, which may be outside: there zeros are written. The bytes of the whole box count. */
-__device__ __forceinline__ void xn_tensor_copy(uint32_t to, const void *map, int32_t x, int32_t y,
-                                               int32_t z, int32_t w, uint32_t barrier) {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
-                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
-                 : "memory");
-}
-
-/* Has the map read ahead. */
-__device__ __forceinline__ void xn_touch_map(const void *map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
-/* What this thread wrote to shared memory becomes visible to matrix instructions,
- * once the threads have met at a barrier. */
-__device__ __forceinline__ void xn_fence_proxy() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 /* Four 8 x 8 matrices of 16-bit values: thread 4g + t gives of row g the columns 2t and 2t + 1 of
- * matrix n in v[n]; row r of matrix n, TURNED: column r, goes to the 16 bytes whose address thread
- * 8n + r gives. */
-template <bool TURNED>
+ * matrix n in v[n]; row r of matrix n goes to the 16 bytes whose address thread 8n + r gives. */
 __device__ __forceinline__ void xn_store_matrices(uint32_t to, const uint32_t (&v)[4]) {
-    if (TURNED)
-        asm volatile(
-            "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-            "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
-            : "memory");
-    else
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-                     "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
-                     : "memory");
-}
-
-/* Copies BYTES from shared to global memory if `valid`. Without a branch, and with no order among
- * other accesses, so that a pass's stores and the next one's arithmetic mix. */
-template <int BYTES>
-__device__ __forceinline__ void xn_copy_out(char *to, const char *from, bool valid) {
-    if (BYTES == 16) {
-        const uint4 v = *(const uint4 *)from;
-        asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
-                     " @p st.global.v4.u32 [%0], {%1,%2,%3,%4}; }" ::"l"(to),
-                     "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"((uint32_t)valid));
-    } else if (BYTES == 8) {
-        const uint2 v = *(const uint2 *)from;
-        asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0;"
-                     " @p st.global.v2.u32 [%0], {%1,%2}; }" ::"l"(to),
-                     "r"(v.x), "r"(v.y), "r"((uint32_t)valid));
-    } else if (BYTES == 4) {
-        asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u32 [%0], %1; }" ::"l"(to),
-                     "r"(*(const uint32_t *)from), "r"((uint32_t)valid));
-    } else {
-        asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u16 [%0], %1; }" ::"l"(to),
-                     "h"(*(const uint16_t *)from), "r"((uint32_t)valid));
-    }
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
 }
 
 /* ---- the matrix instruction ---- */
@@ -151,21 +99,18 @@ template <int N>
 struct xn_wgmma;
 
 /* The counts as the instruction names them, and as the compiler gives them. */
-#define XN_WGMMA_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define XN_WGMMA_NAMES_32                                                                          \
-    XN_WGMMA_NAMES_16                                                                              \
-    ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define XN_WGMMA_NAMES_56                                                                          \
-    XN_WGMMA_NAMES_32                                                                              \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"                         \
+    ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"             \
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49"   \
     ", %50, %51, %52, %53, %54, %55"
 #define XN_WGMMA_NAMES_64 XN_WGMMA_NAMES_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
 #define XN_WGMMA_8(i)                                                                              \
     "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]),    \
         "+r"(d[i + 6]), "+r"(d[i + 7])
-#define XN_WGMMA_16 XN_WGMMA_8(0), XN_WGMMA_8(8)
-#define XN_WGMMA_32 XN_WGMMA_16, XN_WGMMA_8(16), XN_WGMMA_8(24)
-#define XN_WGMMA_56 XN_WGMMA_32, XN_WGMMA_8(32), XN_WGMMA_8(40), XN_WGMMA_8(48)
+#define XN_WGMMA_56                                                                                \
+    XN_WGMMA_8(0), XN_WGMMA_8(8), XN_WGMMA_8(16), XN_WGMMA_8(24), XN_WGMMA_8(32), XN_WGMMA_8(40),  \
+        XN_WGMMA_8(48)
 #define XN_WGMMA_64 XN_WGMMA_56, XN_WGMMA_8(56)
 
 #define XN_WGMMA(N, COUNTS, A, B, ADD)                                                             \
@@ -180,8 +125,6 @@ struct xn_wgmma;
                          : "l"(a), "l"(b), "r"(add));                                              \
         }                                                                                          \
     };
-XN_WGMMA(32, 16, "%16", "%17", "%18")
-XN_WGMMA(64, 32, "%32", "%33", "%34")
 XN_WGMMA(112, 56, "%56", "%57", "%58")
 XN_WGMMA(128, 64, "%64", "%65", "%66")
 

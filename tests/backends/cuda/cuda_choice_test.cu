@@ -1,8 +1,7 @@
-/* cuda_choice_test.cu: what the CUDA backend decides without a device: thresholds of outputs in
- * bits, and which path runs a step, against measured times. */
+/* cuda_choice_test.cu: what the CUDA backend decides without a device: which path runs a step
+ * and how a stage is cut, against measured times. */
 #include "cuda_times.h"
 #include "fused_stage.h"
-#include "thresholds.h"
 #include "xn_arith.h"
 #include "xn_cuda.h"
 #include "xn_test.h"
@@ -12,62 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <vector>
-
-/* ---- thresholds ---- */
-
-enum { FILTERS = 4096, TAPS = 37 };
-
-/* Anything that a factor, bias or shift may be. */
-static float odd_value(xn_rng *rng) {
-    static const float odd[] = {0.0f,  -0.0f,     INFINITY,   -INFINITY, NAN,      1.0f,
-                                -1.0f, 0x1p-149f, -0x1p-149f, 3.4e38f,   -3.4e38f, 0x1p-126f};
-    const uint64_t kind = xn_rng_below(rng, 24);
-    return kind < 12 ? odd[kind]
-                     : ldexpf(xn_rng_float(rng),
-                              (int)xn_rng_below(rng, kind < 20 ? 8 : 250) - (kind < 20 ? 2 : 125));
-}
-
-/* As xn_epilogue.h says, at every dot. */
-static bool bit_of(const xn_weights *w, const xn_epilogue *e, int32_t o, int32_t dot) {
-    const float factor = e->factor == XN_FACTOR_SCALE ? w->scale[o] : 1.0f;
-    const float bias = e->bias ? w->bias[o] : 0.0f;
-    float v = fmaf((float)dot, factor, bias);
-    if (!isfinite(v))
-        v = (float)fma((double)dot, (double)factor, (double)bias);
-    return xn_sign_bit(e->shift ? v + w->shift[o] : v);
-}
-
-START_TEST(thresholds_say_every_bit) {
-    xn_rng rng = {xn_test_seed() + (uint64_t)_i};
-    std::vector<float> scale, bias, shift;
-    std::vector<int32_t> threshold(FILTERS);
-    std::vector<uint32_t> flip(FILTERS / 32);
-    for (int o = 0; o < FILTERS; o++) {
-        scale.push_back(odd_value(&rng));
-        bias.push_back(odd_value(&rng));
-        shift.push_back(odd_value(&rng));
-    }
-    xn_weights w = {};
-    w.out_channels = FILTERS;
-    w.group_channels = TAPS;
-    w.kernel_h = w.kernel_w = 1;
-    w.scale = scale.data();
-    w.bias = bias.data();
-    w.shift = shift.data();
-    xn_epilogue e = {};
-    e.factor = _i & 1 ? XN_FACTOR_SCALE : XN_FACTOR_NONE;
-    e.bias = _i >> 1 & 1;
-    e.shift = _i >> 2 & 1;
-    xn_cuda_thresholds_fill(&w, &e, threshold.data(), flip.data());
-    for (int32_t o = 0; o < FILTERS; o++)
-        for (int32_t dot = -TAPS; dot <= TAPS; dot++) {
-            const bool bit = (dot >= threshold[o]) ^ (flip[o / 32] >> o % 32 & 1u);
-            ck_assert_msg(bit == bit_of(&w, &e, o, dot), "dot %d * %g + %g, shift %g; seed %llu",
-                          dot, (double)scale[o], (double)bias[o], (double)shift[o],
-                          (unsigned long long)xn_test_seed());
-        }
-}
-END_TEST
 
 /* ---- the choice ---- */
 
@@ -242,7 +185,6 @@ END_TEST
 XN_SUITE(cuda_choice) {
     Suite *s = suite_create("cuda_choice");
     TCase *t = xn_test_case(s, "choice", 120);
-    tcase_add_loop_test(t, thresholds_say_every_bit, 0, 8);
     tcase_add_test(t, choices_are_near_the_best);
     tcase_add_test(t, stages_are_cut_near_the_best);
     tcase_add_test(t, chips_have_a_path_for_every_epilogue);
