@@ -137,8 +137,6 @@ static void make_mma(problem *x) {
     x->mma.input = x->input;
     x->mma.filters = f.out;
     x->mma.pixels = x->memory.room((size_t)(x->p.images * xn_cuda_mma_pixel_bytes(c)));
-    x->mma.partial =
-        (float *)x->memory.room(xn_cuda_mma_partial_bytes(x->device->chip.multiprocessors));
 }
 
 /* Of the outputs as bits. */
