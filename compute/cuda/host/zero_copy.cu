@@ -62,6 +62,7 @@ static __device__ __forceinline__ size_t copy_as(char *to, const char *from, siz
     const size_t count = bytes / sizeof(T);
     T *out = (T *)to;
     const T *in = (const T *)from;
+#pragma unroll 1 /* 16 bytes a thread, twice, are a chunk */
     for (size_t i = threadIdx.x % 32; i < count; i += 2 * 32) {
         const size_t next = i + 32;
         const T a = in[i];
