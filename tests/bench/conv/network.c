@@ -210,8 +210,8 @@ static int take_samples(measured *m, double ms, bool of_steps) {
     return runs;
 }
 
-/* On a GPU steps are timed in runs of their own, at the largest batch alone: in smaller ones an
- * event takes as long as a step. */
+/* On a GPU steps are timed in runs of their own, at the largest batch or the one asked for: in
+ * small ones an event takes as long as a step. */
 static void run_batch(measured *m, bool of_steps) {
     const xn_bench_options *o = m->s->options;
     const double ms = (o->turn_ms > 0 ? o->turn_ms : 200) * o->rounds;
@@ -236,7 +236,8 @@ static void run_batch(measured *m, bool of_steps) {
 
 static void run_model(xn_bench_session *s, const char *folder, xn_precision precision) {
     static const int64_t on_cpu[] = {1, 16, 0}, on_gpu[] = {1, 8, 64, 512, 0};
-    const int64_t *batches = s->is_cuda ? on_gpu : on_cpu;
+    const int64_t asked[] = {s->options->batch, 0};
+    const int64_t *batches = asked[0] ? asked : s->is_cuda ? on_gpu : on_cpu;
     measured m = {.s = s,
                   .name = xn_bench_model_name(folder),
                   .precision = xn_precision_name(precision),
@@ -251,8 +252,7 @@ static void run_model(xn_bench_session *s, const char *folder, xn_precision prec
     m.steps = xn_bench_take((size_t)MOST_STEPS * MOST_RUNS, sizeof *m.steps);
     for (int i = 0; batches[i]; i++) {
         m.images = batches[i];
-        if (!s->options->batch || s->options->batch == m.images)
-            run_batch(&m, !s->is_cuda || !batches[i + 1]);
+        run_batch(&m, !s->is_cuda || !batches[i + 1]);
     }
     xn_mem_free(m.steps);
     xn_mem_free(m.whole);
