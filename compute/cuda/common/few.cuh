@@ -37,9 +37,6 @@ static inline bool xn_few_takes(const xn_conv *c) {
 }
 
 /* Host arithmetic of cuts. */
-static inline int64_t xn_few_up(int64_t count, int64_t each) {
-    return (count - 1) / each + 1;
-}
 static inline int32_t xn_few_log2(int32_t power) {
     int32_t log2 = 0;
     while (1 << log2 < power)

@@ -299,31 +299,9 @@ XN_HD int32_t xn_cuda_dot(int32_t pixel_part, int32_t filter_part, int32_t popc_
     return (int32_t)((uint32_t)pixel_part + (uint32_t)filter_part + 4u * (uint32_t)popc_and);
 }
 
-/* A walk along the words of a filter row: tap (i, j), word within the tap. */
-typedef struct xn_cuda_walk {
-    int32_t i, j, word;
-} xn_cuda_walk;
-
-XN_HD void xn_cuda_walk_advance(xn_cuda_walk *walk, int32_t words, int32_t tap_words,
-                                int32_t kernel_w) {
-    walk->word += words;
-    while (walk->word >= tap_words) {
-        walk->word -= tap_words;
-        if (++walk->j == kernel_w) {
-            walk->j = 0;
-            walk->i++;
-        }
-    }
-}
-
 /* `count` (1..32) low bits set. */
 XN_HD uint32_t xn_cuda_low_bits(int32_t count) {
     return 0xffffffffu >> (32 - count);
-}
-
-/* Bits [first, last) of a word; 0 <= first <= last <= 32. */
-XN_HD uint32_t xn_cuda_bit_range(int32_t first, int32_t last) {
-    return first < last ? xn_cuda_low_bits(last - first) << first : 0u;
 }
 
 #endif

@@ -81,9 +81,7 @@ __global__ void __launch_bounds__(MOST_WARPS * 32)
 
 bool xn_cuda_mma_dense_fits(const xn_conv *c, int64_t images) {
     enum { FEW = 64 };
-    return images <= FEW && c->precision == XN_PRECISION_FP16 && c->input_datatype == XN_FP16 &&
-           c->groups == 1 && xn_cuda_mma_positions(c) == 1 && c->channels % 8 == 0 &&
-           !c->epilogue.bits &&
+    return images <= FEW && c->groups == 1 && c->channels % 8 == 0 && !c->epilogue.bits &&
            xn_cuda_mma_row_bytes(c->precision, c->channels, 1) <= MOST_STEPS * XN_MMA_STEP_BYTES;
 }
 

@@ -176,6 +176,9 @@ static bool is_packed(const xn_conv *c, const void *input) {
 cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                     const xn_cuda_mma_io *io, const xn_epilogue_args *epilogue,
                                     cudaStream_t stream) {
+    const bool packed = is_packed(conv, io->input);
+    if (packed && xn_cuda_mma_dense_fits(conv, images))
+        return xn_cuda_mma_dense_launch(conv, images, io, epilogue, stream);
     const mma_variant *v = choose_variant(conv, images, multiprocessors);
     const int64_t blocks = blocks_of(conv, v, images);
     mma_args a = arguments(conv, images, io, epilogue, v);
@@ -183,9 +186,6 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
                      : xn_cuda_mma_unit_bytes(conv->precision, conv->group_channels) == 8 ? FP16_8
                                                                                           : FP16_16;
     cudaError_t e = cudaSuccess;
-    const bool packed = is_packed(conv, io->input);
-    if (packed && xn_cuda_mma_dense_fits(conv, images))
-        return xn_cuda_mma_dense_launch(conv, images, io, epilogue, stream);
     if (packed)
         a.pixels = (const char *)io->input;
     else

@@ -69,7 +69,7 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
 cudaError_t xn_cuda_real_mma_load(void);
 
 /* mma_dense.cu: few images of planes of one pixel, in fp16 in a plan of fp16, with the same sums.
- */
+ * Whether it takes a conv whose input is of that kind. */
 bool xn_cuda_mma_dense_fits(const xn_conv *conv, int64_t images);
 cudaError_t xn_cuda_mma_dense_launch(const xn_conv *conv, int64_t images, const xn_cuda_mma_io *io,
                                      const xn_epilogue_args *epilogue, cudaStream_t stream);

@@ -61,7 +61,7 @@ __device__ __forceinline__ void multiply_jobs(const specialised_args &a, const x
             xn_mbarrier_wait(xn_barrier_at(b.barriers, TURNS + mine), turn);
         turn ^= 1;
         xn_mbarrier_wait(xn_barrier_at(b.barriers, BAND_FULL + ring.place), ring.parity);
-        xn_wgmma_multiply<N, true>(s, filter_low, rows, counts);
+        xn_wgmma_multiply<N>(s, filter_low, rows, counts);
         if (s.in_turn)
             xn_warp_arrives(lane, xn_barrier_at(b.barriers, TURNS + after));
         xn_wgmma_wait<0>();

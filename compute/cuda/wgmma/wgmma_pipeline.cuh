@@ -98,15 +98,14 @@ __device__ __forceinline__ void xn_wgmma_copy_bands(const Args &a, const xn_wgmm
 
 /* ---- products ---- */
 
-/* Starts all matrix instructions of one result: multiply(positions, filters, add) for each pair of
+/* Starts all matrix instructions of one result: multiply(positions, filters) for each pair of
  * chunks, with the low halves of both descriptors. Positions begin at shared address `rows` * 16;
- * `filters` is the first pair's and moves by `step`. The loop is in the form that ptxas leaves
+ * `filters` is the first pair's. The loop is in the form that ptxas leaves
  * alone: unrolled by hand, or with a fence or anything that may wait in every round, it gets a wait
  * behind every instruction (its remark C7520). */
 template <typename Shape, typename Multiply>
 __device__ __forceinline__ void xn_wgmma_products(const Shape &shape, uint32_t rows,
-                                                  uint32_t filters, uint32_t step,
-                                                  Multiply multiply) {
+                                                  uint32_t filters, Multiply multiply) {
     const int32_t pairs = shape.pairs;
     rows = __shfl_sync(0xffffffffu, rows, 0); /* the compiler sees that a warp has one */
     filters = __shfl_sync(0xffffffffu, filters, 0);
@@ -116,27 +115,25 @@ __device__ __forceinline__ void xn_wgmma_products(const Shape &shape, uint32_t r
     for (int32_t pair = 0; pair < pairs; pair++) {
         const uint32_t low = rows + next;
         next = shape.pair_low[pair + 1];
-        multiply(low, filters, pair > 0);
-        filters += step;
+        multiply(low, filters);
+        filters += XN_WGMMA_FILTERS * 32 / 16;
     }
     xn_wgmma_commit();
 }
 
-/* The products of a tile of 64 filters and N positions, where KEEP added to what `counts` hold.
+/* The products of a tile of 64 filters and N positions, added to what `counts` hold.
  * More than 128 positions are two instructions, which take as long as one: ptxas compiles none that
  * needs more registers than the launch bound gives. */
-template <int N, bool KEEP, typename Shape>
+template <int N, typename Shape>
 __device__ __forceinline__ void xn_wgmma_multiply(const Shape &shape, uint32_t filters,
                                                   uint32_t rows, int32_t (&counts)[N / 2]) {
     constexpr int32_t FIRST = N > 128 ? N / 2 : N;
-    xn_wgmma_products(
-        shape, rows, filters, 64 * 2, [&](uint32_t position, uint32_t filter, int32_t add) {
-            xn_wgmma<FIRST>::run(counts, xn_matrix(filter, 256), xn_matrix(position, 128),
-                                 KEEP || add);
-            if constexpr (N > FIRST)
-                xn_wgmma<N - FIRST>::run(counts + FIRST / 2, xn_matrix(filter, 256),
-                                         xn_matrix(position + FIRST, 128), KEEP || add);
-        });
+    xn_wgmma_products(shape, rows, filters, [&](uint32_t position, uint32_t filter) {
+        xn_wgmma<FIRST>::run(counts, xn_matrix(filter, 256), xn_matrix(position, 128), true);
+        if constexpr (N > FIRST)
+            xn_wgmma<N - FIRST>::run(counts + FIRST / 2, xn_matrix(filter, 256),
+                                     xn_matrix(position + FIRST, 128), true);
+    });
 }
 
 #endif

@@ -190,8 +190,6 @@ static const int xn_times_count = sizeof xn_times_all / sizeof *xn_times_all;
 #undef SLIDING
 #undef DEPTHWISE
 #undef PATCH
-#undef FUSED
-#undef DUAL
 #undef SPECIALISED
 #undef IMPLICIT
 #undef DIRECT
