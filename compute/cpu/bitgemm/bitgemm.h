@@ -162,7 +162,8 @@ typedef struct xn_cpu_bitgemm_kernels {
     void (*differ)(const uint32_t *rows, int32_t words, int32_t n, const uint32_t *query,
                    int32_t *counts);
     /* The same of more than few_queries, for which it takes less time. Each of them, at most
-     * query_lanes, is a lane; lay_queries arranges n of them, [n][words]. */
+     * query_lanes, is a lane; lay_queries arranges n of them, [n][words]. Not of AVX-512 without
+     * VPOPCNTDQ, where top_k takes AVX2's. */
     int32_t query_lanes, few_queries;
     void (*lay_queries)(const uint32_t *queries, int32_t words, int32_t n, void *lanes);
     /* counts[r][lane] of the lanes of so many queries, and some more. near: the rows in which a

@@ -12,7 +12,6 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq" XN_TARGET_WIDE)
 #define KERNELS xn_cpu_bitgemm_avx512
 #define VECTOR_BYTES 64
 #define STEP_NS 0.7
-#define FEW_QUERIES 32
 #define LOOKUP(table, i)                                                                           \
     (vector_u32) _mm512_permutexvar_epi32((__m512i)(i), _mm512_loadu_si512(table))
 #define ANY(mask) (_mm512_movepi32_mask((__m512i)(mask)) != 0)

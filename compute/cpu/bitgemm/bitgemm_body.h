@@ -5,7 +5,7 @@
  *   KERNELS                the table's symbol
  *   VECTOR_BYTES           16, 32 or 64
  *   STEP_NS                bitgemm.h, step_ns
- *   FEW_QUERIES            bitgemm.h, few_queries
+ *   FEW_QUERIES            optional: bitgemm.h, few_queries; without it there is no search
  *   ANY(mask)              whether a lane of a comparison is true
  *   LOOKUP(table, i)       optional: of the 16 words at table those of a vector of indices
  *
@@ -379,7 +379,9 @@ static void dots(const xn_cpu_lanes *lanes, const xn_cpu_bitgemm_weights *weight
 #endif
 #endif
 
+#ifdef FEW_QUERIES
 #include "bitgemm_search.h"
+#endif
 
 #ifndef PATCH
 #define PATCH patch
@@ -400,9 +402,11 @@ const xn_cpu_bitgemm_kernels KERNELS = {
     .dots = dots,
     .direct = DIRECT,
     .differ = differ,
+#ifdef FEW_QUERIES
     .query_lanes = QUERY_LANES,
     .few_queries = FEW_QUERIES,
     .lay_queries = lay_queries,
     .search = search,
+#endif
     .starts = starts,
 };
