@@ -62,14 +62,14 @@ static inline int64_t xn_mma_blocks(const xn_conv *c, int64_t images, int32_t fi
 }
 
 /* A block of BM filters by BN pixels, WM by WN a warp. The stages of the pipeline, and in the same
- * place, once it has run, 16 filters of every warp's sums: rows 8 longer than they need be, so that
- * neighbouring ones begin in other banks. */
+ * place, once it has run, up to 32 filters of every warp's sums: rows 8 longer than they need be,
+ * so that neighbouring ones begin in other banks. */
 template <int BM, int BN, int WM, int WN, int STAGE_COUNT>
 struct xn_mma_tile {
     static constexpr int FILTERS = BM, PIXELS = BN, WARP_FILTERS = WM, WARP_PIXELS = WN;
     static constexpr int STAGES = STAGE_COUNT;
     static constexpr int WARPS = BM / WM * (BN / WN), THREADS = WARPS * 32;
-    static constexpr int PITCH = WN + 8;
+    static constexpr int TURNED = WM < 32 ? WM : 32, PITCH = WN + 8;
     static constexpr uint32_t PIXELS_AT = BM * XN_MMA_STEP_BYTES;
     static constexpr uint32_t STAGE_BYTES = (BM + BN) * XN_MMA_STEP_BYTES;
 
@@ -90,7 +90,7 @@ struct xn_mma_shared {
     typename Form::pixel pixels[tile::PIXELS];
     union {
         alignas(1024) char stages[tile::STAGES][tile::STAGE_BYTES];
-        typename Form::sum sums[tile::WARPS][16 * tile::PITCH];
+        typename Form::sum sums[tile::WARPS][tile::TURNED * tile::PITCH];
     };
 
     /* What a block of so many steps has of it: no more stages than it fills. */
@@ -318,8 +318,7 @@ __device__ __forceinline__ void xn_mma_store_bits(const typename Form::args &a,
     }
 }
 
-/* Turns a warp's sums, 16 filters at a time, so that neighbouring lanes store neighbouring outputs,
- * V a lane. */
+/* Turns a warp's sums, so that neighbouring lanes store neighbouring outputs, V a lane. */
 template <class Form, int V, bool PLAIN>
 __device__ __forceinline__ void
 xn_mma_write(const typename Form::args &a, const xn_mma_place &at,
@@ -346,42 +345,47 @@ xn_mma_write(const typename Form::args &a, const xn_mma_place &at,
     }
     const int32_t live = c.group_out_channels - at.m0;
 #pragma unroll
-    for (int m = 0; m < WM; m += 16) {
+    for (int turned = 0; turned < WM; turned += tile::TURNED) {
 #pragma unroll
-        for (int n = 0; n < WN / 8; n++)
+        for (int m = 0; m < tile::TURNED; m += 16)
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const typename Form::sum pair[2] = {acc[m / 16][n][h * 2],
-                                                    acc[m / 16][n][h * 2 + 1]};
-                xn_store(&sums[(g + h * 8) * PITCH + n * 8 + t * 2], pair);
-            }
+            for (int n = 0; n < WN / 8; n++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const auto &four = acc[(turned + m) / 16][n];
+                    const typename Form::sum pair[2] = {four[h * 2], four[h * 2 + 1]};
+                    xn_store(&sums[(m + g + h * 8) * PITCH + n * 8 + t * 2], pair);
+                }
         __syncwarp();
 #pragma unroll 1
-        for (int32_t first = lane / LANES; first < 16; first += BATCH * ROWS) {
+        for (int32_t first = lane / LANES; first < tile::TURNED; first += BATCH * ROWS) {
             xn_residual_vector<V> residual[BATCH][COLUMNS];
 #pragma unroll
             for (int r = 0; r < BATCH && !PLAIN && a.out.what.residual; r++)
 #pragma unroll
-                for (int n = 0; n < COLUMNS; n++)
-                    residual[r][n].load(a.out, index[n] + (int64_t)(m + first + r * ROWS) * a.plane,
-                                        m + first + r * ROWS < live && index[n] >= 0);
+                for (int n = 0; n < COLUMNS; n++) {
+                    const int32_t m = turned + first + r * ROWS;
+                    residual[r][n].load(a.out, index[n] + (int64_t)m * a.plane,
+                                        m < live && index[n] >= 0);
+                }
 #pragma unroll
             for (int r = 0; r < BATCH; r++)
 #pragma unroll
                 for (int n = 0; n < COLUMNS; n++) {
-                    const int32_t row = first + r * ROWS;
-                    if (m + row < live && index[n] >= 0)
+                    const int32_t row = first + r * ROWS, m = turned + row;
+                    if (m < live && index[n] >= 0)
                         xn_mma_store<Form, V, PLAIN>(
-                            a, filters[m + row], o + m + row,
-                            index[n] + (int64_t)(m + row) * a.plane, own[n], residual[r][n],
-                            &sums[row * PITCH + (lane % LANES + n * LANES) * V]);
+                            a, filters[m], o + m, index[n] + (int64_t)m * a.plane, own[n],
+                            residual[r][n], &sums[row * PITCH + (lane % LANES + n * LANES) * V]);
                 }
         }
         __syncwarp();
-        if (!PLAIN && a.out.what.bits) {
-            xn_mma_store_bits<Form>(a, at, o + m, live - m, (const float *)sums);
-            __syncwarp();
-        }
+        if (!PLAIN && a.out.what.bits)
+#pragma unroll 1
+            for (int m = 0; m < tile::TURNED; m += 16)
+                xn_mma_store_bits<Form>(a, at, o + turned + m, live - turned - m,
+                                        (const float *)sums + m * PITCH);
+        __syncwarp();
     }
 }
 
