@@ -129,10 +129,11 @@ void bench_report_sides(bench_contest *c) {
 }
 
 void bench_compare_sides(bench_contest *c, const int *connections, int count) {
-    for (int i = 0; i < count; i++) {
-        if (c->o->connections && c->o->connections != connections[i])
-            continue;
-        c->connections = connections[i];
+    const int only = c->o->connections;
+    if (only > connections[count - 1]) /* ranges of shared memory are of so many */
+        xn_bench_fail("--connections", "more than the work has");
+    for (int i = 0; i < (only ? 1 : count); i++) {
+        c->connections = only ? only : connections[i];
         bench_play_sides(c);
         bench_report_sides(c);
     }
