@@ -22,7 +22,7 @@ struct scan_args {
     const int32_t *set_bits; /* [queries] */
     const int32_t *least;    /* [queries]: x that may be among the best; NULL: any */
     int32_t *greatest;       /* x, [queries][tiles], instead of lists; or NULL */
-    uint64_t *lists;         /* [blocks in x][query_count][room] */
+    uint64_t *lists;         /* [query_count][blocks in x][room] */
     int64_t row_count;
     int32_t words, bits, steps; /* of a row; steps: of SCAN_WORDS */
     int32_t query_count, tile_queries, columns;
@@ -276,9 +276,9 @@ __global__ void __launch_bounds__(SCAN_THREADS, 1)
     __syncthreads();
     const int32_t before = (int32_t)blockIdx.y * a.tile_queries;
     const int32_t own = min(a.tile_queries, a.query_count - before) * a.room;
-    uint64_t *to = a.lists + ((int64_t)blockIdx.x * a.query_count + before) * a.room;
+    uint64_t *to = a.lists + ((int64_t)before * gridDim.x + blockIdx.x) * a.room;
     for (int32_t i = (int32_t)threadIdx.x; i < own; i += SCAN_THREADS)
-        to[i] = keys[i];
+        to[(int64_t)(i / a.room) * gridDim.x * a.room + i % a.room] = keys[i];
 }
 
 /* Queries from bytes to the order of the matrix instruction's operands, and their set bits. */

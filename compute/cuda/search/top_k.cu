@@ -13,8 +13,8 @@ enum {
     LEAST_TILES = 2,         /* that it has for each of the k, or there is no sample */
     STEPS_MOST = 8,          /* of rows that registers hold, and the sizes below it */
     STEPS_MIDDLE = 2,
-    SELECT_THREADS = 256,
-    AT_ONCE = 4 /* keys of a thread that are read before any is put */
+    SELECT_THREADS = 512,
+    AT_ONCE = 8 /* keys that a thread reads side by side */
 };
 
 /* ---- the best of what lies in memory ---- */
@@ -33,23 +33,24 @@ struct select_args {
 };
 
 template <select_from FROM>
-__device__ __forceinline__ uint64_t select_key(const select_args &a, int64_t query, int64_t at) {
+__device__ __forceinline__ uint64_t select_key(const select_args &a, int64_t at) {
+    const int64_t i = blockIdx.x * a.pitch + at;
     if (at >= a.count)
         return XN_NO_KEY;
     if (FROM == FROM_TILES) {
-        const int32_t x = ((const int32_t *)a.from)[query * a.pitch + at];
+        const int32_t x = ((const int32_t *)a.from)[i];
         return (uint64_t)(~(uint32_t)x ^ 0x80000000u) << 32 | (uint32_t)at;
     }
-    if (FROM == FROM_LISTS) /* [blocks][queries][room] */
-        return (
-            (const uint64_t *)a.from)[(at / a.room * a.query_count + query) * a.room + at % a.room];
-    const int64_t i = query * a.pitch + at;
+    if (FROM == FROM_LISTS)
+        return ((const uint64_t *)a.from)[i];
     const float acc = a.datatype == XN_FP16 ? __half2float(((const __half *)a.from)[i])
                                             : ((const float *)a.from)[i];
     return xn_key_of(a.e, at, acc, a.largest);
 }
 
-/* A block chooses those of a query. */
+/* A block chooses those of a query. The k-th least of its threads' least ranks is a bound that few
+ * keys but the k best reach: those go to a list, and a thread counts how many are better than one
+ * of them. With fewer threads than k any key reaches it. */
 template <select_from FROM>
 __global__ void __launch_bounds__(SELECT_THREADS)
     select_kernel(const __grid_constant__ select_args a) {
@@ -57,35 +58,36 @@ __global__ void __launch_bounds__(SELECT_THREADS)
     __shared__ uint64_t last;
     __shared__ int32_t taken;
     const xn_lists lists = {select_keys, &last, &taken, a.room, a.k};
-    const int64_t query = blockIdx.x;
+    uint32_t least = UINT32_MAX, bound = 0;
     xn_let_next_kernel_start();
     lists.clear(1);
     xn_wait_for_previous_kernel();
-    __syncthreads();
-    for (int64_t i = 0; i < a.count; i += AT_ONCE * SELECT_THREADS) {
-        uint64_t key[AT_ONCE];
+    for (int64_t i = threadIdx.x; i < a.count; i += AT_ONCE * SELECT_THREADS)
 #pragma unroll
         for (int n = 0; n < AT_ONCE; n++)
-            key[n] = select_key<FROM>(a, query, i + n * SELECT_THREADS + threadIdx.x);
+            least = min(least, (uint32_t)(select_key<FROM>(a, i + n * SELECT_THREADS) >> 32));
 #pragma unroll 1
-        for (int n = 0; n < AT_ONCE; n++) {
-            const uint64_t one = n == 0 ? key[0] : n == 1 ? key[1] : n == 2 ? key[2] : key[3];
-            lists.put(0, one, lists.takes(0, one), [](int32_t, uint64_t) {});
-        }
+    for (uint32_t bit = 1u << 31; bit; bit /= 2)
+        if (__syncthreads_count(least < (bound | bit)) < a.k)
+            bound |= bit;
+    const bool any = __any_sync(XN_ALL_LANES, least <= bound);
+    for (int64_t i = 0; any && i < a.count; i += SELECT_THREADS) {
+        const uint64_t key = least <= bound ? select_key<FROM>(a, i + threadIdx.x) : XN_NO_KEY;
+        lists.put(0, key, key >> 32 <= bound && lists.takes(0, key), [](int32_t, uint64_t) {});
     }
     __syncthreads();
-    if (threadIdx.x < 32)
-        xn_sort_keys(select_keys, a.room);
-    __syncthreads();
-    if (FROM == FROM_TILES) {
-        if (threadIdx.x == 0)
-            a.least[query] = (int32_t)(~(uint32_t)(select_keys[a.k - 1] >> 32) ^ 0x80000000u);
-        return;
-    }
-    float *to = a.output + query * a.output_pitch;
-    for (int32_t i = (int32_t)threadIdx.x; i < a.k; i += SELECT_THREADS) {
-        to[i] = xn_rank_value((uint32_t)(select_keys[i] >> 32), a.largest);
-        to[a.k + i] = __int_as_float((int32_t)(uint32_t)select_keys[i]);
+    float *to = a.output + blockIdx.x * a.output_pitch;
+    for (int32_t i = (int32_t)threadIdx.x; i < taken; i += SELECT_THREADS) {
+        const uint64_t key = select_keys[i];
+        int32_t better = 0;
+        for (int32_t n = 0; n < taken; n++)
+            better += select_keys[n] < key;
+        if (FROM == FROM_TILES && better == a.k - 1)
+            a.least[blockIdx.x] = (int32_t)(~(uint32_t)(key >> 32) ^ 0x80000000u);
+        if (FROM == FROM_TILES || better >= a.k)
+            continue;
+        to[better] = xn_rank_value((uint32_t)(key >> 32), a.largest);
+        to[a.k + better] = __int_as_float((int32_t)(uint32_t)key);
     }
 }
 
@@ -294,7 +296,7 @@ static cudaError_t run_pass(const cut *c, scan_args *a, const xn_cuda_top_k_room
     if (e == cudaSuccess)
         e = scan(c, a, overlapped, stream);
     s->from = a->lists;
-    s->count = (int64_t)c->blocks * a->room;
+    s->count = s->pitch = (int64_t)c->blocks * a->room;
     return e == cudaSuccess ? choose(select_kernel<FROM_LISTS>, *s, overlapped, stream) : e;
 }
 
