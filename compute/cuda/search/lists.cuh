@@ -95,11 +95,8 @@ struct xn_lists {
         return list[k - 1];
     }
 
-    /* Lanes that are live put a key each; all lanes of the warp come here. sorted(query, key) is
-     * told of each new k-th best, by one lane. */
-    template <class Sorted>
-    __device__ __forceinline__ void put(int32_t query, uint64_t key, bool live,
-                                        Sorted sorted) const {
+    /* Lanes that are live put a key each; all lanes of the warp come here. */
+    __device__ __forceinline__ void put(int32_t query, uint64_t key, bool live) const {
         while (__any_sync(XN_ALL_LANES, live)) {
             int32_t place = INT_MAX;
             live = live && takes(query, key);
@@ -113,10 +110,8 @@ struct xn_lists {
             for (; full; full &= full - 1) {
                 const int32_t of = __shfl_sync(XN_ALL_LANES, query, __ffs((int32_t)full) - 1);
                 const uint64_t kth = compact(of);
-                if (threadIdx.x % 32 == 0) {
+                if (threadIdx.x % 32 == 0)
                     *(volatile uint64_t *)&last[of] = kth;
-                    sorted(of, kth);
-                }
                 __threadfence_block();
                 __syncwarp();
                 if (threadIdx.x % 32 == 0)

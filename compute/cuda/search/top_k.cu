@@ -7,10 +7,10 @@
 #include <cmath>
 
 enum {
-    MOST_QUERIES = 256,      /* that share a pass over the rows */
+    MOST_QUERIES = 256,      /* that share a pass over the rows, no more than SCAN_THREADS */
     QUERIES_BYTES = 1 << 25, /* of those, unless they are SCAN_COLUMNS */
-    SAMPLE_STRIDE = 64,      /* every which tile of rows is one of the sample, */
-    LEAST_TILES = 2,         /* that it has for each of the k, or there is no sample */
+    SAMPLE_STRIDE = 8,       /* at least, from a tile of rows of the sample to the next; */
+    LEAST_TILES = 2,         /* of these are there for each of the k, or there is no sample */
     STEPS_MOST = 8,          /* of rows that registers hold, and the sizes below it */
     STEPS_MIDDLE = 2,
     SELECT_THREADS = 512,
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(SELECT_THREADS)
     const bool any = __any_sync(XN_ALL_LANES, least <= bound);
     for (int64_t i = 0; any && i < a.count; i += SELECT_THREADS) {
         const uint64_t key = least <= bound ? select_key<FROM>(a, i + threadIdx.x) : XN_NO_KEY;
-        lists.put(0, key, key >> 32 <= bound && lists.takes(0, key), [](int32_t, uint64_t) {});
+        lists.put(0, key, key >> 32 <= bound && lists.takes(0, key));
     }
     __syncthreads();
     float *to = a.output + blockIdx.x * a.output_pitch;
@@ -173,9 +173,11 @@ static void set_pass(cut *c, int32_t queries, const xn_cuda_chip *chip) {
                       (size_t)c->columns * scan_column_bytes(c->steps, is_wide(c));
 }
 
-/* Whole tiles alone: rows that there are not are no candidates. */
-static int64_t sample_of(const xn_step *step, const cut *c) {
-    const int64_t tiles = step->conv.out_channels / c->tile_rows / SAMPLE_STRIDE;
+/* Whole tiles alone: rows that there are not are no candidates. No more than warps, which take as
+ * long for one. */
+static int64_t sample_of(const xn_step *step, const cut *c, const xn_cuda_chip *chip) {
+    const int64_t tiles = std::min<int64_t>(step->conv.out_channels / c->tile_rows / SAMPLE_STRIDE,
+                                            (int64_t)chip->multiprocessors * SCAN_WARPS);
     return tiles >= LEAST_TILES * step->attributes.k ? tiles : 0;
 }
 
@@ -194,8 +196,9 @@ xn_cuda_top_k_room xn_cuda_top_k_take(const xn_step *step, const xn_cuda_chip *c
     room.queries = xn_cuda_take_bytes(scratch, columns * (size_t)c.steps * SCAN_WORDS * 4);
     room.set_bits = (int32_t *)xn_cuda_take_bytes(scratch, queries * sizeof(int32_t));
     room.least = (int32_t *)xn_cuda_take_bytes(scratch, queries * sizeof(int32_t));
-    room.greatest = (int32_t *)xn_cuda_take_bytes(scratch, queries * (size_t)sample_of(step, &c) *
-                                                               sizeof(int32_t));
+    room.reached = (int32_t *)xn_cuda_take_bytes(scratch, queries * SCAN_LEVELS * sizeof(int32_t));
+    room.greatest = (int32_t *)xn_cuda_take_bytes(
+        scratch, queries * (size_t)sample_of(step, &c, chip) * sizeof(int32_t));
     room.lists = (uint64_t *)xn_cuda_take_bytes(scratch, lists * (size_t)c.room * sizeof(uint64_t));
     return room;
 }
@@ -222,6 +225,7 @@ static scan_args scan_args_of(const xn_step *step, const cut *c, const xn_cuda_t
     a.rows = io->rows;
     a.queries = (const uint4 *)room->queries;
     a.set_bits = room->set_bits;
+    a.reached = room->reached;
     a.lists = room->lists;
     a.row_count = v->out_channels;
     a.words = (v->channels - 1) / 32 + 1;
@@ -244,6 +248,7 @@ static cudaError_t arrange_queries(const scan_args *a, const cut *c, const void 
     q.input = (const uint8_t *)input;
     q.queries = (uint32_t *)a->queries;
     q.set_bits = (int32_t *)a->set_bits;
+    q.reached = a->reached;
     q.pitch = pitch;
     q.bits = a->bits;
     q.steps = a->steps;
@@ -269,7 +274,7 @@ static cudaError_t sample(const cut *c, scan_args *a, const xn_cuda_top_k_room *
     scan_args some = *a;
     some.greatest = room->greatest;
     some.tiles = (int32_t)c->sample_tiles;
-    some.stride = SAMPLE_STRIDE;
+    some.stride = (int32_t)(a->row_count / c->tile_rows / c->sample_tiles);
     cudaError_t e = scan(c, &some, overlapped, stream);
     select_args s = {};
     s.from = some.greatest;
@@ -310,7 +315,7 @@ static cudaError_t run_dense(const xn_step *step, int64_t images, const xn_cuda_
     cut c = cut_of(step, chip);
     scan_args a = scan_args_of(step, &c, room, io, &s->e);
     cudaError_t e = cudaSuccess;
-    c.sample_tiles = sample_of(step, &c);
+    c.sample_tiles = sample_of(step, &c, chip);
     for (int64_t first = 0; first < images && e == cudaSuccess; first += s->query_count) {
         s->query_count = (int32_t)std::min<int64_t>(images - first, c.most_queries);
         set_pass(&c, s->query_count, chip);

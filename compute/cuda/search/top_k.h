@@ -15,8 +15,9 @@
  *
  * Where the value is a monotone function of the dot, it is x that is compared: only candidates
  * become values. Where less dots are better the bits of queries are turned, which turns the dot's
- * sign. With many rows the best x of each 64th tile of rows comes first: the k-th of those is a
- * bound that hardly any row reaches, so lists fill slowly. */
+ * sign. With many rows a sample comes first, the best x of some tiles of rows: the k-th of those is
+ * a bound that few rows reach. All blocks count how many candidates have each x from there on, and
+ * now and then raise their bounds to what k of them reach. */
 #ifndef XN_CUDA_TOP_K_H
 #define XN_CUDA_TOP_K_H
 
@@ -35,7 +36,8 @@ typedef struct xn_cuda_top_k_room {
     void *queries;     /* as operands of mma.sync */
     int32_t *set_bits; /* [queries] */
     int32_t *greatest; /* [queries][tiles of the sample] */
-    int32_t *least;    /* [queries]: the bounds */
+    int32_t *least;    /* [queries]: the sample's bounds */
+    int32_t *reached;  /* [queries][SCAN_LEVELS] */
     uint64_t *lists;   /* of all blocks */
 } xn_cuda_top_k_room;
 xn_cuda_top_k_room xn_cuda_top_k_take(const xn_step *step, const xn_cuda_chip *chip,
