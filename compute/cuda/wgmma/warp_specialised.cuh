@@ -1,24 +1,32 @@
 /* warp_specialised.cuh: what warp_specialised.cu has in shared memory, and how it gets there: a
- * warpgroup copies bands from memory, and those who write make a record of every output pixel from
- * the sums over its window. */
+ * warpgroup copies bands from memory, and those who write make tables of what a block's filters
+ * have beside their bits, and a record of every output pixel from the sums over its window. */
 #ifndef XN_CUDA_WARP_SPECIALISED_CUH
 #define XN_CUDA_WARP_SPECIALISED_CUH
 
+#include "epilogue.cuh"
 #include "fast_divide.cuh"
 #include "warp_specialised.h"
-#include "wgmma_filters.cuh"
-#include "wgmma_kernel.cuh"
+#include "wgmma_ptx.cuh"
 
-struct specialised_more {
+/* What is between a value and memory: nothing; residuals and bits that lie so that the fast way has
+ * them; activations too; anything. */
+enum specialised_kind { PLAIN, BESIDE, ACTIVATED, ANY };
+
+/* Bands are shared evenly among blocks. */
+struct specialised_args {
     xn_epilogue_args out;
     xn_cuda_padded lines; /* of the activations */
     xn_fast_divisor row_bands, image_pixels, out_width;
-    xn_wgmma_rest rest;
+    specialised_kind rest;
     uint32_t count_high; /* COUNT_FLOAT, for INT32 0; from here the compiler does not know it: of a
                             permutation's operands one can be immediate, not two */
+    int32_t images;
+    xn_conv conv;
+    xn_cuda_specialised_io io;
+    int32_t share_each, share_more; /* bands of a block; so many blocks have one more */
+    xn_cuda_specialised_shape shape;
 };
-typedef xn_wgmma_args<xn_cuda_specialised_shape, xn_cuda_specialised_io, specialised_more>
-    specialised_args;
 
 enum {
     GROUP = XN_WGMMA_GROUP,
@@ -43,6 +51,55 @@ enum {
 };
 
 #if XN_HAS_WGMMA
+
+/* A place in a ring, and the parity of the phase that ends when it is full; free has ended once
+ * less. */
+struct specialised_ring {
+    int32_t place;
+    uint32_t parity;
+
+    __device__ __forceinline__ void next(int32_t places) {
+        if (++place == places) {
+            place = 0;
+            parity ^= 1;
+        }
+    }
+    __device__ __forceinline__ void skip(int32_t count, int32_t places) {
+        for (int32_t n = 0; n < count; n++)
+            next(places);
+    }
+};
+
+/* A block's tile of filters, which come first in its shared memory: the first one, of the group. */
+struct specialised_block {
+    char *memory;
+    uint32_t barriers;
+    int32_t group, m0;
+};
+
+/* A share of the bands. */
+struct specialised_range {
+    int32_t next, end;
+};
+
+__device__ __forceinline__ specialised_range share_of(const specialised_args &a) {
+    const int32_t sharer = (int32_t)blockIdx.x;
+    const int32_t first = sharer * a.share_each + min(sharer, a.share_more);
+    return {first, first + a.share_each + (sharer < a.share_more)};
+}
+
+/* Of every step-th pair of chunks from `first` on a bulk copy, which takes the thread that starts
+ * it about a hundred cycles. */
+__device__ __forceinline__ void copy_filters(const specialised_args &a, const specialised_block &b,
+                                             int32_t first, int32_t step) {
+    const uint32_t to = xn_shared_address(b.memory), bytes = M * 32;
+    const char *from =
+        (const char *)a.io.filters + ((int64_t)b.group * a.conv.group_out_channels + b.m0) * 32;
+#pragma unroll 1
+    for (int32_t pair = first; pair < a.shape.pairs; pair += step)
+        xn_bulk_copy(to + (uint32_t)pair * bytes, from + pair * a.io.filter_rows * 32, bytes,
+                     b.barriers);
+}
 
 /* A band: its first image and row, images and rows that there are, outputs of a filter. */
 struct specialised_band {
@@ -78,12 +135,13 @@ struct specialised_records {
 };
 
 __device__ __forceinline__ specialised_records records_of(const specialised_args &a,
-                                                          const xn_wgmma_block &b, int32_t place) {
+                                                          const specialised_block &b,
+                                                          int32_t place) {
     return {b.memory + a.shape.records_at + place * a.shape.record_bytes, a.shape.record_bytes / 3};
 }
 
 /* Where a warp of a writing warpgroup finds the counts of its 16 filters. */
-__device__ __forceinline__ char *stage_of(const specialised_args &a, const xn_wgmma_block &b,
+__device__ __forceinline__ char *stage_of(const specialised_args &a, const specialised_block &b,
                                           int32_t writer) {
     const int32_t warp = (int32_t)threadIdx.x / 32 % 4;
     return b.memory + a.shape.stage_at + (writer * M + warp * 16) * a.shape.stage_row;
@@ -97,7 +155,7 @@ __device__ __forceinline__ int32_t copied_of(const specialised_args &a,
     return min(a.shape.copied, a.lines.phase - band.y * a.lines.pitch);
 }
 
-__device__ __forceinline__ void expect_band(const specialised_args &a, const xn_wgmma_block &b,
+__device__ __forceinline__ void expect_band(const specialised_args &a, const specialised_block &b,
                                             const specialised_band &band, int32_t place) {
     const xn_cuda_specialised_shape &s = a.shape;
     const int32_t all = (band.images - 1) * s.image_pitch + copied_of(a, band);
@@ -106,7 +164,7 @@ __device__ __forceinline__ void expect_band(const specialised_args &a, const xn_
 }
 
 /* All that a band has of a phase. */
-__device__ __forceinline__ void copy_band(const specialised_args &a, const xn_wgmma_block &b,
+__device__ __forceinline__ void copy_band(const specialised_args &a, const specialised_block &b,
                                           const specialised_band &band, int32_t place,
                                           int32_t phase) {
     const xn_cuda_specialised_shape &s = a.shape;
@@ -141,6 +199,121 @@ __device__ __forceinline__ void copy_band(const specialised_args &a, const xn_wg
     }
 }
 
+/* All bands of a block, by a lane of each of some warps, once the band that had the place has been
+ * used: all that one brings is announced by warp 0, which the first time does not wait for the
+ * kernel ahead, and each warp copies a phase. */
+__device__ __forceinline__ void copy_bands(const specialised_args &a, const specialised_block &b,
+                                           int32_t warp) {
+    specialised_range bands = share_of(a);
+    specialised_ring ring = {0, 0};
+#pragma unroll 1
+    for (int32_t done = 0; bands.next < bands.end; bands.next++, done++) {
+        if (done >= a.shape.depth)
+            xn_mbarrier_wait(xn_barrier_at(b.barriers, BAND_FREE + ring.place), ring.parity ^ 1);
+        const specialised_band band = band_of(a, bands.next);
+        if (warp == 0)
+            expect_band(a, b, band, ring.place);
+        if (done == 0)
+            xn_wait_for_previous_kernel();
+        copy_band(a, b, band, ring.place, warp);
+        ring.next(a.shape.depth);
+    }
+}
+
+/* ---- filters and border classes ---- */
+
+struct specialised_filter {
+    bool live;
+    int32_t index;
+};
+
+/* Filter m of a group, or one that is not live past its end. */
+__device__ __forceinline__ specialised_filter filter_of(const xn_conv &c, int32_t group,
+                                                        int32_t m) {
+    const bool live = m < c.group_out_channels;
+    return {live, group * c.group_out_channels + (live ? m : 0)};
+}
+
+__device__ __forceinline__ int32_t border_class(const xn_cuda_axis &axis, int32_t at,
+                                                int32_t outputs) {
+    if (at < axis.first_count)
+        return axis.first[at];
+    const int32_t from_end = outputs - 1 - at;
+    return from_end < axis.last_count ? axis.last[from_end] : 0;
+}
+
+/* Set bits of a filter over the taps inside at a class; `prefix` is its own (layout.h), with
+ * `pitch` from row to row. */
+__device__ __forceinline__ int32_t bits_inside(const int32_t *prefix, int64_t pitch,
+                                               const xn_cuda_class cls) {
+    return __ldg(prefix + cls.high_last * pitch) - __ldg(prefix + cls.low_last * pitch) -
+           __ldg(prefix + cls.high_first * pitch) + __ldg(prefix + cls.low_first * pitch);
+}
+
+/* put(m, class, part) for a block's filters, from m0 of the group on: the part of dot that a filter
+ * has at a class, with what the class adds for all filters. Of `threads` one has a filter and every
+ * so many-th class, of which the loads of several are under way at once. */
+template <typename Put>
+__device__ __forceinline__ void make_table(const specialised_args &a, int32_t group, int32_t m0,
+                                           int32_t thread, int32_t threads, Put put) {
+    constexpr int32_t BATCH = 3;
+    const xn_conv &c = a.conv;
+    const xn_cuda_borders &borders = a.shape.borders;
+    const int64_t pitch = c.out_channels;
+    const int32_t taps = c.kernel_h * c.kernel_w, step = max(threads / M, 1);
+    for (int32_t m = thread % M; m < M; m += threads) {
+        const specialised_filter f = filter_of(c, group, m0 + m);
+        const int32_t *prefix = a.io.prefix + f.index;
+        const int32_t all = __ldg(prefix + ((c.kernel_h + 1) * (c.kernel_w + 1) - 1) * pitch);
+        for (int32_t first = thread / M; first < borders.classes; first += BATCH * step) {
+            int32_t inside[BATCH];
+#pragma unroll
+            for (int n = 0; n < BATCH; n++)
+                inside[n] = bits_inside(
+                    prefix, pitch, borders.pixel_class[min(first + n * step, borders.classes - 1)]);
+#pragma unroll
+            for (int n = 0; n < BATCH; n++) {
+                const int32_t cls = first + n * step;
+                if (cls >= borders.classes)
+                    break;
+                const int32_t in = borders.pixel_class[cls].inside;
+                put(m, cls,
+                    xn_cuda_filter_part(c.pad_value, inside[n], all - inside[n]) +
+                        xn_cuda_pixel_part(c.pad_value, c.group_channels, in, taps - in, 0));
+            }
+        }
+    }
+}
+
+struct specialised_constants {
+    float *factor, *bias;
+    uint32_t *largest; /* bits of the largest |factor| and |bias| */
+
+    static __device__ __forceinline__ specialised_constants at(char *memory) {
+        float *factor = (float *)memory;
+        return {factor, factor + M, (uint32_t *)(factor + 2 * M)};
+    }
+
+    /* *largest is zero before, and threads meet after. */
+    __device__ __forceinline__ void set(const xn_epilogue_args &e, const specialised_filter &filter,
+                                        int32_t m) const {
+        const xn_filter f = filter.live ? xn_filter_of(e, filter.index) : xn_filter{0, 0};
+        factor[m] = f.factor;
+        bias[m] = f.bias;
+        atomicMax(largest, __float_as_uint(fabsf(f.factor)));
+        atomicMax(largest + 1, __float_as_uint(fabsf(f.bias)));
+    }
+
+    /* Whether no product or sum of the epilogue can overflow at a pixel, so that xn_value is all of
+     * it. A factor that is NaN is no less than infinity here; a bias or box that is fails. */
+    __device__ __forceinline__ bool cannot_overflow(const xn_conv &c, float box) const {
+        const float most = (float)(c.group_channels * c.kernel_h * c.kernel_w);
+        return largest[0] < 0x7f800000u &&
+               box * most * fmaxf(__uint_as_float(largest[0]), 1.0f) + __uint_as_float(largest[1]) <
+                   3e38f;
+    }
+};
+
 /* ---- records ---- */
 
 /* A thread has the same pixels of every band: where their windows begin, and what does not change.
@@ -162,7 +335,7 @@ __device__ __forceinline__ specialised_own own_pixels(const specialised_args &a)
         const int32_t line = xn_divide(rest, a.out_width), x = rest - line * c.out_width;
         own.at[i] = image * s.image_pitch + line * a.lines.pitch + x + s.first_tap;
         own.line[i] = line;
-        own.column_class[i] = xn_border_class(s.borders.columns, x, c.out_width);
+        own.column_class[i] = border_class(s.borders.columns, x, c.out_width);
     }
     return own;
 }
@@ -199,7 +372,7 @@ make_records(const specialised_args &a, const specialised_band &band, const spec
             break;
         const int32_t bits = window_sum<NINE>(a, counts + own.at[i]);
         const float box = REAL && s.means ? window_sum<NINE>(a, means + own.at[i]) : 1.0f;
-        const int32_t cls = xn_border_class(s.borders.rows, band.y + own.line[i], c.out_height) *
+        const int32_t cls = border_class(s.borders.rows, band.y + own.line[i], c.out_height) *
                                 s.borders.columns.classes +
                             own.column_class[i];
         if (pixel < band.pixels) {

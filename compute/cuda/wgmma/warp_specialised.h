@@ -1,11 +1,26 @@
 /* warp_specialised.h: the shape of warp_specialised.cu's work: bands of output rows, their
- * positions in shared memory, the grid. */
+ * positions in shared memory, the grid. It is decided on the host from the geometry alone.
+ *
+ *   warp_specialised_plan.cu   fits, shapes in question, memory, cycles of one
+ *   warp_specialised.cuh       a block: its filters, its borders, how bands come into shared memory
+ *   warp_specialised.cu        who multiplies and who writes; the table of kernels, the launch
+ *   warp_specialised_out.cuh   the output stage: from counts in registers to outputs in memory
+ *   warp_specialised_path.cu   the row in the table of paths (paths.h)
+ *   wgmma_ptx.cuh              instructions
+ *
+ * Positions are 16 bytes a unit in shared memory, overlap from tap to tap, and pair_low has for
+ * every pair of chunks where its operand begins among them. */
 #ifndef XN_CUDA_WARP_SPECIALISED_H
 #define XN_CUDA_WARP_SPECIALISED_H
 
-#include "wgmma.h"
+#include "border.h"
+#include "kernel.h"
+#include "layout.h"
 
 enum {
+    XN_WGMMA_GROUP = 128,     /* threads of a warpgroup */
+    XN_WGMMA_FILTERS = 64,    /* of a block */
+    XN_WGMMA_MAX_PAIRS = 256, /* matrix instructions a result: chunks of 128 bits, by two */
     XN_CUDA_SPECIALISED_VARIANTS = 4,
     XN_CUDA_SPECIALISED_MULTIPLIERS = 2, /* warpgroups that multiply, at most, */
     XN_CUDA_SPECIALISED_WRITERS = 4,     /* and that write */
@@ -17,7 +32,24 @@ enum {
 #define XN_CUDA_SPECIALISED_EACH_VARIANT(variant)                                                  \
     variant(256, 1, 3) variant(224, 2, 2) variant(224, 1, 3) variant(128, 1, 3)
 
-struct xn_cuda_specialised_shape : xn_wgmma_bands {
+/* A band: so many whole images, or rows of one. */
+typedef struct xn_cuda_specialised_shape {
+    int32_t variant;
+    int32_t chunks, pairs;            /* of 128 bits; of those, a matrix instruction each */
+    int32_t filter_blocks;            /* of a group */
+    int32_t pixel_blocks;             /* blocks that share the pixels of a filter block */
+    int32_t bytes;                    /* of shared memory; filters come first */
+    bool in_turn;                     /* not all warpgroups multiply at the same time */
+    bool means;                       /* K is asked for */
+    double cycles;                    /* that a launch takes by the plan's model */
+    int32_t positions;                /* of a result, N */
+    int32_t images, rows;             /* of a result */
+    int32_t row_bands, bands;         /* an image's; all */
+    int32_t units;                    /* of 16 bytes a position */
+    int32_t image_pitch;              /* positions from image to image of a band, */
+    int32_t phase, plane;             /* from phase to phase, and from unit to unit */
+    int32_t depth;                    /* bands in shared memory */
+    int32_t buffers_at, buffer_bytes; /* where, and of one */
     int32_t multipliers, writers;
     int32_t vector;                  /* outputs of a filter that a thread stores at once */
     int32_t pixels;                  /* outputs of a band and filter, at most */
@@ -31,10 +63,24 @@ struct xn_cuda_specialised_shape : xn_wgmma_bands {
     /* Of each 8 positions where the first one's count goes in a row of the stage, in bytes, and how
      * many are outputs. */
     int32_t octet_at[XN_CUDA_SPECIALISED_OCTETS], octet_live[XN_CUDA_SPECIALISED_OCTETS];
-    xn_wgmma_pair_low pair_low;
-};
+    /* Low halves of the descriptors of each pair's positions, from address 0. Last, so that what a
+     * kernel reads all the time lies together in the cache of its constants. */
+    uint32_t pair_low[XN_WGMMA_MAX_PAIRS + 1];
+} xn_cuda_specialised_shape;
 
-struct xn_cuda_specialised_cut : xn_wgmma_cut<xn_cuda_specialised_shape> {};
+/* The shape for so many images, 0: none yet. The launcher keeps in it what was decided for its
+ * conv, multiprocessors and kind of output, and decides anew where the number of images is another.
+ */
+typedef struct xn_cuda_specialised_cut {
+    int64_t images;
+    xn_cuda_specialised_shape shape;
+} xn_cuda_specialised_cut;
+
+/* Whether reals are made as fp16, 8 at once: also where bits alone are made of them. */
+static inline bool xn_wgmma_is_fp16(const xn_conv *c) {
+    return c->epilogue.datatype == XN_FP16 ||
+           (c->epilogue.datatype == XN_BITS && !c->epilogue.residual);
+}
 
 /* False when the kernel cannot do it. */
 bool xn_cuda_specialised_plan(const xn_conv *conv, int64_t images, int multiprocessors,

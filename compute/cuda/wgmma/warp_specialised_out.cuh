@@ -16,11 +16,11 @@
 /* What a block has of its filters. */
 struct specialised_table {
     char *rows; /* [class][filter]: int32_t, for real outputs float */
-    xn_wgmma_constants constants;
+    specialised_constants constants;
 };
 
 __device__ __forceinline__ specialised_table table_of(const specialised_args &a, char *memory) {
-    return {memory + a.shape.table_at, xn_wgmma_constants::at(memory + a.shape.constants_at, M)};
+    return {memory + a.shape.table_at, specialised_constants::at(memory + a.shape.constants_at)};
 }
 
 /* ---- counts into the stage ---- */
@@ -158,8 +158,8 @@ struct specialised_pixels {
 };
 
 /* Filters at once: what registers allow. */
-template <int V, xn_wgmma_rest REST>
-constexpr int filters_at_once = V > 1 && REST != XN_WGMMA_PLAIN ? 2 : 4;
+template <int V, specialised_kind REST>
+constexpr int filters_at_once = V > 1 && REST != PLAIN ? 2 : 4;
 
 /* What half of dot, as a float, and an entry of the table make together. */
 __device__ __forceinline__ float dot_of(uint32_t count, int32_t part, int32_t entry) {
@@ -210,7 +210,7 @@ struct specialised_rest {
 
 /* F filters from m on, number `n` of the warp's and the next, of which `live` are to be written, of
  * V pixels. `to` moves on. */
-template <int OUT, int V, xn_wgmma_rest REST, int F>
+template <int OUT, int V, specialised_kind REST, int F>
 __device__ __forceinline__ void
 some_filters(const specialised_args &a, const specialised_table &t, int32_t m, int32_t o, int32_t n,
              int32_t live, const char *counts, const specialised_pixels<V> &p, int64_t plane,
@@ -221,7 +221,7 @@ some_filters(const specialised_args &a, const specialised_table &t, int32_t m, i
     int32_t entry[ROWS][F];
     uint32_t count[F][V];
     typename specialised_rest<OUT, V, F>::residual beside[F];
-    if constexpr (REST != XN_WGMMA_PLAIN) {
+    if constexpr (REST != PLAIN) {
 #pragma unroll
         for (int f = 0; f < F; f++)
             beside[f] = rest->next[f];
@@ -234,14 +234,14 @@ some_filters(const specialised_args &a, const specialised_table &t, int32_t m, i
         load_words<F>(t.constants.factor + m, factor);
         load_words<F>(t.constants.bias + m, bias);
     }
-    if (REST == XN_WGMMA_PLAIN)
+    if (REST == PLAIN)
 #pragma unroll
         for (int f = 0; f < F; f++)
             load_counts<V>(counts + f * a.shape.stage_row, a.count_high, count[f]);
 #pragma unroll
     for (int f = 0; f < F; f++) {
         typename specialised_output<OUT>::type value[V];
-        if (REST != XN_WGMMA_PLAIN) /* registers are short */
+        if (REST != PLAIN) /* registers are short */
             load_counts<V>(counts + f * a.shape.stage_row, a.count_high, count[f]);
 #pragma unroll
         for (int v = 0; v < V; v++) {
@@ -252,11 +252,10 @@ some_filters(const specialised_args &a, const specialised_table &t, int32_t m, i
             else
                 value[v] = (int32_t)(4 * count[f][v]) + p.part[v] + row;
         }
-        if constexpr (REST != XN_WGMMA_PLAIN)
-            rest->template finish<REST == XN_WGMMA_ACTIVATED>(a, o + (f < live ? f : 0), n + f,
-                                                              beside[f], value);
-        xn_store_if(*to, value,
-                    f < live && (REST == XN_WGMMA_PLAIN || a.out.what.datatype != XN_BITS));
+        if constexpr (REST != PLAIN)
+            rest->template finish<REST == ACTIVATED>(a, o + (f < live ? f : 0), n + f, beside[f],
+                                                     value);
+        xn_store_if(*to, value, f < live && (REST == PLAIN || a.out.what.datatype != XN_BITS));
         *to += plane;
     }
 }
@@ -315,8 +314,8 @@ __device__ __forceinline__ bool cannot_overflow(const specialised_args &a,
 /* A job's outputs from pixel `first` on, by one warp: 16 filters from m on, of the block. Ends
  * before 32 V pixels that write_any must do, whose first one it gives; else with what is no pixel.
  */
-template <int OUT, int V, xn_wgmma_rest REST>
-__device__ __forceinline__ int32_t write_fast(const specialised_args &a, const xn_wgmma_block &b,
+template <int OUT, int V, specialised_kind REST>
+__device__ __forceinline__ int32_t write_fast(const specialised_args &a, const specialised_block &b,
                                               const specialised_table &t,
                                               const specialised_band &band,
                                               const specialised_records &records, char *stage,
@@ -326,7 +325,7 @@ __device__ __forceinline__ int32_t write_fast(const specialised_args &a, const x
     const xn_conv &c = a.conv;
     const int64_t plane = (int64_t)c.out_height * c.out_width;
     const int32_t live = c.group_out_channels - b.m0 - m; /* filters */
-    const int32_t end = REST == XN_WGMMA_PLAIN ? 16 : min(live, 16);
+    const int32_t end = REST == PLAIN ? 16 : min(live, 16);
     const int32_t o = b.group * c.group_out_channels + b.m0 + m;
 #pragma unroll 1
     for (; first < band.pixels; first += 32 * V) {
@@ -338,7 +337,7 @@ __device__ __forceinline__ int32_t write_fast(const specialised_args &a, const x
         const char *counts = stage + pixel * 2;
         specialised_pixels<V> p = {};
         specialised_rest<OUT, V, F> rest = {};
-        if (REST != XN_WGMMA_PLAIN) {
+        if (REST != PLAIN) {
             to += (int64_t)at.image * a.out.output_gap;
             rest.from =
                 (const memory *)a.out.residual + index + (int64_t)at.image * a.out.residual_gap;
@@ -360,10 +359,9 @@ __device__ __forceinline__ int32_t write_fast(const specialised_args &a, const x
             break;
 #pragma unroll 1
         for (int32_t f = 0; f < end && mine; f += F, counts += F * a.shape.stage_row)
-            some_filters<OUT, V, REST, F>(a, t, m + f, o + f, f,
-                                          (REST == XN_WGMMA_PLAIN ? live : end) - f, counts, p,
-                                          plane, &to, &rest);
-        if (REST != XN_WGMMA_PLAIN && a.out.what.bits && live > 0)
+            some_filters<OUT, V, REST, F>(a, t, m + f, o + f, f, (REST == PLAIN ? live : end) - f,
+                                          counts, p, plane, &to, &rest);
+        if (REST != PLAIN && a.out.what.bits && live > 0)
             store_bits<V>(a, band, o, first, stage, rest.bits);
     }
     return first;
@@ -371,7 +369,7 @@ __device__ __forceinline__ int32_t write_fast(const specialised_args &a, const x
 
 /* Pixels [first, end) whatever the epilogue is, and where fp32 does not hold all of it. A lane has
  * a pixel and goes through the warp's filters. */
-__device__ __forceinline__ void write_any(const specialised_args &a, const xn_wgmma_block &b,
+__device__ __forceinline__ void write_any(const specialised_args &a, const specialised_block &b,
                                           const specialised_table &t, const specialised_band &band,
                                           const specialised_records &records, const char *stage,
                                           int32_t m, int32_t first, int32_t end) {
@@ -403,7 +401,7 @@ __device__ __forceinline__ void write_any(const specialised_args &a, const xn_wg
             const int64_t index = ((int64_t)image * c.out_channels + o + f) * plane + at;
             bits |= xn_finish_and_store(a.out, o + f, index, v) << f;
         }
-        if (a.out.what.bits && a.rest != XN_WGMMA_ANY && live > 0)
+        if (a.out.what.bits && a.rest != ANY && live > 0)
             xn_store_half_word(a.out, c.out_channels, image * plane + at, o, bits);
         else if (a.out.what.bits)
             xn_add_bits(a.out, c.out_channels, image * plane + at, o, bits);
@@ -411,8 +409,9 @@ __device__ __forceinline__ void write_any(const specialised_args &a, const xn_wg
 }
 
 /* Outputs in vectors of what they have in memory. */
-template <int OUT, xn_wgmma_rest REST>
-__device__ __forceinline__ int32_t write_vectors(const specialised_args &a, const xn_wgmma_block &b,
+template <int OUT, specialised_kind REST>
+__device__ __forceinline__ int32_t write_vectors(const specialised_args &a,
+                                                 const specialised_block &b,
                                                  const specialised_table &t,
                                                  const specialised_band &band,
                                                  const specialised_records &records, char *stage,
@@ -428,17 +427,17 @@ __device__ __forceinline__ int32_t write_vectors(const specialised_args &a, cons
 /* A job's outputs, by one warp. */
 template <int OUT, bool REST>
 __device__ __forceinline__ void
-write_outputs(const specialised_args &a, const xn_wgmma_block &b, const specialised_table &t,
+write_outputs(const specialised_args &a, const specialised_block &b, const specialised_table &t,
               const specialised_band &band, const specialised_records &records, char *stage) {
     const int32_t m = (int32_t)threadIdx.x / 32 % 4 * 16;
 #pragma unroll 1
     for (int32_t done = 0; done < band.pixels;) {
         if constexpr (!REST)
-            done = write_vectors<OUT, XN_WGMMA_PLAIN>(a, b, t, band, records, stage, m, done);
-        else if (a.rest == XN_WGMMA_BESIDE)
-            done = write_vectors<OUT, XN_WGMMA_BESIDE>(a, b, t, band, records, stage, m, done);
-        else if (a.rest == XN_WGMMA_ACTIVATED)
-            done = write_vectors<OUT, XN_WGMMA_ACTIVATED>(a, b, t, band, records, stage, m, done);
+            done = write_vectors<OUT, PLAIN>(a, b, t, band, records, stage, m, done);
+        else if (a.rest == BESIDE)
+            done = write_vectors<OUT, BESIDE>(a, b, t, band, records, stage, m, done);
+        else if (a.rest == ACTIVATED)
+            done = write_vectors<OUT, ACTIVATED>(a, b, t, band, records, stage, m, done);
         if (OUT != XN_INT32 && done < band.pixels) {
             const int32_t first = done;
             done = min(first + 32 * a.shape.vector, band.pixels);
@@ -450,14 +449,14 @@ write_outputs(const specialised_args &a, const xn_wgmma_block &b, const speciali
 /* Every WRITERS-th job, from the one of its number on. A band's records are made while it is
  * multiplied; the records of two bands, since a warp may be one ahead of the others. */
 template <int OUT, bool REST, int WRITERS>
-__device__ __forceinline__ void write_jobs(const specialised_args &a, const xn_wgmma_block &b,
+__device__ __forceinline__ void write_jobs(const specialised_args &a, const specialised_block &b,
                                            const specialised_table &t, int32_t mine) {
     const xn_cuda_specialised_shape &s = a.shape;
-    const xn_wgmma_range bands = xn_wgmma_share_of(a, (int32_t)blockIdx.x);
+    const specialised_range bands = share_of(a);
     char *stage = stage_of(a, b, mine);
     const bool nine = a.conv.kernel_h == 3 && a.conv.kernel_w == 3;
     const specialised_own own = own_pixels(a);
-    xn_ring ring = {0, 0};
+    specialised_ring ring = {0, 0};
     uint32_t parity = 0;
     ring.skip(mine, s.depth);
 #pragma unroll 1
