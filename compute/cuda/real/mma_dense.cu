@@ -3,6 +3,7 @@
  * ended; each of its warps has 8 images. Products are in the order of real_mma.cu, so are sums. */
 #include "launch.cuh"
 #include "mma_gemm.cuh"
+#include "real.h"
 #include "real_mma.h"
 #include "real_value.cuh"
 
@@ -85,11 +86,12 @@ bool xn_cuda_mma_dense_fits(const xn_conv *c, int64_t images) {
            xn_cuda_mma_row_bytes(c->precision, c->channels, 1) <= MOST_STEPS * XN_MMA_STEP_BYTES;
 }
 
-cudaError_t xn_cuda_mma_dense_launch(const xn_conv *conv, int64_t images, const xn_cuda_mma_io *io,
-                                     const xn_epilogue_args *epilogue, cudaStream_t stream) {
+cudaError_t xn_cuda_mma_dense_launch(const xn_conv *conv, int64_t images, int,
+                                     const xn_cuda_real_io *io, const xn_epilogue_args *epilogue,
+                                     cudaStream_t stream) {
     mma_dense_args a = {};
     a.input = (const char *)io->input;
-    a.filters = (const char *)io->filters;
+    a.filters = (const char *)io->weights;
     a.exponent = io->exponent;
     a.out = xn_epilogue_of(conv, epilogue);
     a.images = (int32_t)images;

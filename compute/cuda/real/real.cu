@@ -146,14 +146,13 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
     }
 }
 
-cudaError_t xn_cuda_real_launch(const xn_conv *conv, int64_t images, const void *input,
-                                const float *weights, const xn_epilogue_args *epilogue,
-                                cudaStream_t stream) {
+cudaError_t xn_cuda_real_launch(const xn_conv *conv, int64_t images, int, const xn_cuda_real_io *io,
+                                const xn_epilogue_args *epilogue, cudaStream_t stream) {
     const int32_t filters = conv->group_out_channels == 1 ? 1 : 4;
     real_args a = {};
     a.conv = *conv;
-    a.input = input;
-    a.weights = weights;
+    a.input = io->input;
+    a.weights = (const float *)io->weights;
     a.out = xn_epilogue_of(conv, epilogue);
     a.filter_blocks = (conv->group_out_channels - 1) / filters + 1;
     a.work = images * conv->groups * a.filter_blocks * conv->out_height * conv->out_width;
@@ -164,7 +163,7 @@ cudaError_t xn_cuda_real_launch(const xn_conv *conv, int64_t images, const void 
                           xn_cuda_grid(a.work, XN_CUDA_THREADS), XN_CUDA_THREADS, 0, stream, a);
 }
 
-cudaError_t xn_cuda_real_load(void) {
+cudaError_t xn_cuda_real_load(bool *) {
     cudaError_t e = xn_cuda_load(real_kernel<1>);
     return e != cudaSuccess ? e : xn_cuda_load(real_kernel<4>);
 }

@@ -1,10 +1,9 @@
 /* real_dense.cu: mode float in fp32 on planes of one pixel. A warp has a few filters and some
  * images at a time, both in shared memory; of a sum each of its lanes has runs of RUN terms. Runs
  * are added in their order: sums are those of real_gemm.cu. */
-#include "real_dense.h"
-
 #include "epilogue.cuh"
 #include "launch.cuh"
+#include "real.h"
 
 enum { RUN = 64, PITCH = RUN + 4 /* floats: runs side by side begin in other banks */ };
 enum { LEAST_LANES = 8, MOST_WARPS = 8, MOST_IMAGES = 8, SHARED_BYTES = 64 * 1024 };
@@ -121,11 +120,11 @@ bool xn_cuda_real_dense_fits(const xn_conv *c, int64_t images) {
 }
 
 cudaError_t xn_cuda_real_dense_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                      const void *input, const float *weights, bool overlapped,
-                                      const xn_epilogue_args *epilogue, cudaStream_t stream) {
+                                      const xn_cuda_real_io *io, const xn_epilogue_args *epilogue,
+                                      cudaStream_t stream) {
     dense_args a = {};
-    a.input = (const float *)input;
-    a.weights = weights;
+    a.input = (const float *)io->input;
+    a.weights = (const float *)io->weights;
     a.out = xn_epilogue_of(conv, epilogue);
     a.images = (int32_t)images;
     a.terms = conv->channels;
@@ -141,8 +140,8 @@ cudaError_t xn_cuda_real_dense_launch(const xn_conv *conv, int64_t images, int m
     const int64_t parts = (images - 1) / each + 1, most = 4 * multiprocessors / across + 1;
     const dim3 grid((unsigned)across, (unsigned)(parts < most ? parts : most));
     return xn_cuda_launch_with(each == 1 ? real_dense_kernel<1> : real_dense_kernel<MOST_IMAGES>,
-                               grid, warps * 32, shared_bytes_of(a.runs, warps, each), overlapped,
-                               stream, a);
+                               grid, warps * 32, shared_bytes_of(a.runs, warps, each),
+                               io->overlapped, stream, a);
 }
 
 cudaError_t xn_cuda_real_dense_load(void) {

@@ -4,10 +4,9 @@
  *
  * A sum is fp32, taps in order; one that is not finite is taken again in double. Taps outside the
  * image are multiplied too, by the filler, so weights must be finite. */
-#include "real_depthwise.h"
-
 #include "epilogue.cuh"
 #include "launch.cuh"
+#include "real.h"
 
 enum { ROWS = 4, SIDE = 3 };
 
@@ -109,13 +108,13 @@ static depthwise_function kernel_of(int32_t stride, int32_t datatype) {
     return stride == 1 ? real_depthwise_kernel<1, float> : real_depthwise_kernel<2, float>;
 }
 
-cudaError_t xn_cuda_real_depthwise_launch(const xn_conv *conv, int64_t images, const void *input,
-                                          const float *weights, bool overlapped,
+cudaError_t xn_cuda_real_depthwise_launch(const xn_conv *conv, int64_t images, int,
+                                          const xn_cuda_real_io *io,
                                           const xn_epilogue_args *epilogue, cudaStream_t stream) {
     depthwise_args a = {};
     a.conv = *conv;
-    a.input = input;
-    a.weights = weights;
+    a.input = io->input;
+    a.weights = (const float *)io->weights;
     a.out = xn_epilogue_of(conv, epilogue);
     a.width = xn_fast_divisor_of(conv->out_width);
     a.row_blocks = xn_fast_divisor_of((conv->out_height - 1) / ROWS + 1);
@@ -126,10 +125,11 @@ cudaError_t xn_cuda_real_depthwise_launch(const xn_conv *conv, int64_t images, c
         return e;
     return xn_cuda_launch_with(kernel_of(conv->stride_h, conv->input_datatype),
                                dim3((unsigned)xn_cuda_grid(a.work, XN_CUDA_THREADS)),
-                               XN_CUDA_THREADS, 0, overlapped && !conv->epilogue.bits, stream, a);
+                               XN_CUDA_THREADS, 0, io->overlapped && !conv->epilogue.bits, stream,
+                               a);
 }
 
-cudaError_t xn_cuda_real_depthwise_load(void) {
+cudaError_t xn_cuda_real_depthwise_load(bool *) {
     cudaError_t e = cudaSuccess;
     for (int32_t stride = 1; stride <= 2 && e == cudaSuccess; stride++) {
         e = xn_cuda_load(kernel_of(stride, XN_FP32));

@@ -10,12 +10,10 @@
  * taken again in double throughout. Taps outside the image are multiplied too, by the filler, so
  * weights must be finite.
  */
-#include "real_gemm.h"
-
 #include "epilogue.cuh"
 #include "launch.cuh"
 #include "ptx.cuh"
-#include "real_dense.h"
+#include "real.h"
 
 enum { THREADS = 128, STEP = 16, RUN = 4 * STEP, RUNS = 64 };
 
@@ -497,13 +495,13 @@ bool xn_cuda_real_gemm_fits(const xn_conv *c, int64_t images) {
            blocks_of(c, images, gemm_tile<4>::M, gemm_tile<4>::N) <= MOST && c->groups < 65535;
 }
 
-static gemm_args arguments(const xn_conv *conv, int64_t images, const void *input,
-                           const float *weights, const xn_epilogue_args *epilogue) {
+static gemm_args arguments(const xn_conv *conv, int64_t images, const xn_cuda_real_io *io,
+                           const xn_epilogue_args *epilogue) {
     const int32_t plane = conv->out_height * conv->out_width;
     gemm_args a = {};
     a.conv = *conv;
-    a.input = input;
-    a.weights = weights;
+    a.input = io->input;
+    a.weights = (const float *)io->weights;
     a.out = xn_epilogue_of(conv, epilogue);
     a.plane = xn_fast_divisor_of(plane);
     a.width = xn_fast_divisor_of(conv->out_width);
@@ -515,18 +513,17 @@ static gemm_args arguments(const xn_conv *conv, int64_t images, const void *inpu
     a.whole_planes = conv->input_datatype == XN_FP32 && a.terms == conv->group_channels &&
                      conv->height == conv->out_height && conv->width == conv->out_width &&
                      conv->stride_h == 1 && conv->stride_w == 1 && !conv->pad_top &&
-                     !conv->pad_left && plane % 4 == 0 && (uintptr_t)input % 16 == 0;
+                     !conv->pad_left && plane % 4 == 0 && (uintptr_t)io->input % 16 == 0;
     a.vectors = plane % 4 == 0 && xn_residual_has_vectors(a.out, 4);
     return a;
 }
 
 cudaError_t xn_cuda_real_gemm_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                     const void *input, const float *weights, bool overlapped,
-                                     const xn_epilogue_args *epilogue, cudaStream_t stream) {
+                                     const xn_cuda_real_io *io, const xn_epilogue_args *epilogue,
+                                     cudaStream_t stream) {
     if (xn_cuda_real_dense_fits(conv, images))
-        return xn_cuda_real_dense_launch(conv, images, multiprocessors, input, weights, overlapped,
-                                         epilogue, stream);
-    gemm_args a = arguments(conv, images, input, weights, epilogue);
+        return xn_cuda_real_dense_launch(conv, images, multiprocessors, io, epilogue, stream);
+    gemm_args a = arguments(conv, images, io, epilogue);
     const bool large =
         blocks_of(conv, images, gemm_tile<8>::M, gemm_tile<8>::N) * conv->groups >= multiprocessors;
     const int32_t t = large ? 8 : 4, m = 8 * t, n = 16 * t;
@@ -536,10 +533,10 @@ cudaError_t xn_cuda_real_gemm_launch(const xn_conv *conv, int64_t images, int mu
     const cudaError_t e = clears ? xn_clear_bits(conv, images, epilogue, stream) : cudaSuccess;
     return e != cudaSuccess ? e
                             : xn_cuda_launch_with(kernel_of(large, a.terms <= RUNS * RUN), grid,
-                                                  THREADS, 0, overlapped && !clears, stream, a);
+                                                  THREADS, 0, io->overlapped && !clears, stream, a);
 }
 
-cudaError_t xn_cuda_real_gemm_load(void) {
+cudaError_t xn_cuda_real_gemm_load(bool *) {
     cudaError_t e = cudaSuccess;
     for (int n = 0; n < 4 && e == cudaSuccess; n++)
         e = xn_cuda_load(kernel_of(n / 2, n % 2));

@@ -11,6 +11,7 @@
  * A block has all of K for its tile, so sums are the same in any batch. */
 #include "launch.cuh"
 #include "mma_gemm.cuh"
+#include "real.h"
 #include "real_mma.h"
 #include "real_value.cuh"
 
@@ -148,12 +149,12 @@ bool xn_cuda_real_mma_fits(const xn_conv *c, int64_t images) {
            blocks_of(c, std::end(variants) - 1, images) <= INT32_MAX;
 }
 
-static mma_args arguments(const xn_conv *c, int64_t images, const xn_cuda_mma_io *io,
+static mma_args arguments(const xn_conv *c, int64_t images, const xn_cuda_real_io *io,
                           const xn_epilogue_args *epilogue, const mma_variant *v) {
     mma_args a = {};
     a.conv = *c;
     a.pixels = (const char *)io->pixels;
-    a.filters = (const char *)io->filters;
+    a.filters = (const char *)io->weights;
     a.exponent = io->exponent;
     a.out = xn_epilogue_of(c, epilogue);
     a.row_bytes =
@@ -174,11 +175,11 @@ static bool is_packed(const xn_conv *c, const void *input) {
 }
 
 cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                    const xn_cuda_mma_io *io, const xn_epilogue_args *epilogue,
+                                    const xn_cuda_real_io *io, const xn_epilogue_args *epilogue,
                                     cudaStream_t stream) {
     const bool packed = is_packed(conv, io->input);
     if (packed && xn_cuda_mma_dense_fits(conv, images))
-        return xn_cuda_mma_dense_launch(conv, images, io, epilogue, stream);
+        return xn_cuda_mma_dense_launch(conv, images, multiprocessors, io, epilogue, stream);
     const mma_variant *v = choose_variant(conv, images, multiprocessors);
     const int64_t blocks = blocks_of(conv, v, images);
     mma_args a = arguments(conv, images, io, epilogue, v);
@@ -198,7 +199,7 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
     return e;
 }
 
-cudaError_t xn_cuda_real_mma_load(void) {
+cudaError_t xn_cuda_real_mma_load(bool *) {
     cudaError_t e = xn_cuda_mma_pack_load();
     if (e == cudaSuccess)
         e = xn_cuda_mma_dense_load();

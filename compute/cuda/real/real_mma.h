@@ -1,5 +1,5 @@
-/* real_mma.h: how modes bwn and float lie in memory for the matrix units (real_mma.cu), and what
- * its launcher takes. Shared by the host code that plans and prepares and by the kernels.
+/* real_mma.h: how modes bwn and float lie in memory for the matrix units (real_mma.cu). Shared by
+ * the host code that plans and prepares and by the kernels.
  *
  *   pixels   [N*G][padded H][padded W][tap_units]   the input in the plan's precision, channels of
  *            the group innermost and, past them, zeros; around the image what pad_value says. With
@@ -15,8 +15,6 @@
 #include "xn_arith.h"
 
 #define XN_CUDA_MMA_STEP_BYTES 128 /* of a row: what one stage of the kernel has */
-#define XN_CUDA_MMA_PRECISIONS 2   /* tf32, fp16 */
-#define XN_CUDA_MMA_MODES 2        /* bwn, float */
 
 XN_HD int32_t xn_cuda_mma_element_bytes(int32_t precision) {
     return precision == XN_PRECISION_FP16 ? 2 : 4;
@@ -51,29 +49,6 @@ XN_HD int64_t xn_cuda_mma_pixel_bytes(const xn_conv *c) {
            xn_cuda_mma_tap_units(c->precision, c->group_channels) *
            xn_cuda_mma_unit_bytes(c->precision, c->group_channels);
 }
-
-/* Device memory of a run. */
-typedef struct xn_cuda_mma_io {
-    const void *input;
-    void *pixels;            /* written, then read */
-    const void *filters;     /* of the precision and mode */
-    const int32_t *exponent; /* filters were multiplied by 2^-exponent[o]; NULL: 0 */
-    bool overlapped;         /* may start before the kernel ahead of it in the stream has ended */
-} xn_cuda_mma_io;
-
-/* Whether the kernels can run it. */
-bool xn_cuda_real_mma_fits(const xn_conv *conv, int64_t images);
-cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                    const xn_cuda_mma_io *io, const xn_epilogue_args *epilogue,
-                                    cudaStream_t stream);
-cudaError_t xn_cuda_real_mma_load(void);
-
-/* mma_dense.cu: few images of planes of one pixel, in fp16 in a plan of fp16, with the same sums.
- * Whether it takes a conv whose input is of that kind. */
-bool xn_cuda_mma_dense_fits(const xn_conv *conv, int64_t images);
-cudaError_t xn_cuda_mma_dense_launch(const xn_conv *conv, int64_t images, const xn_cuda_mma_io *io,
-                                     const xn_epilogue_args *epilogue, cudaStream_t stream);
-cudaError_t xn_cuda_mma_dense_load(void);
 
 /* real_mma_pack.cu: input of any datatype to pixels. */
 cudaError_t xn_cuda_mma_pack_launch(const xn_conv *conv, int64_t images, const void *input,

@@ -1,9 +1,6 @@
 /* real_path.cu: the kernels of this folder in the table of paths: modes bwn and float. */
 #include "costs.h"
 #include "paths.h"
-#include "real.h"
-#include "real_depthwise.h"
-#include "real_gemm.h"
 #include "real_mma.h"
 #include "real_pointwise.h"
 
@@ -12,18 +9,69 @@ static bool reads_reals(const xn_cuda_job *job) {
            xn_cuda_has_reals(job);
 }
 
-static bool is_pointwise(const xn_cuda_job *job, const xn_cuda_chip *chip) {
+static bool pointwise_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) {
     return reads_reals(job) && chip->matrix && xn_cuda_real_pointwise_fits(&job->conv, job->images);
 }
 
-static bool is_depthwise(const xn_cuda_job *job) {
+static bool depthwise_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
     return reads_reals(job) && xn_cuda_real_depthwise_fits(&job->conv, job->images);
 }
 
 /* For the other paths: what these two can run is theirs alone, so that no number of images makes
  * its sums others. */
 static bool is_real(const xn_cuda_job *job, const xn_cuda_chip *chip) {
-    return reads_reals(job) && !is_pointwise(job, chip) && !is_depthwise(job);
+    return reads_reals(job) && !pointwise_fits(job, chip, NULL) && !depthwise_fits(job, chip, NULL);
+}
+
+/* ---- runs ---- */
+
+static cudaError_t run_with(xn_cuda_run *r, xn_cuda_part weights, xn_cuda_real_launcher *launch) {
+    const xn_conv *c = &r->job->conv;
+    xn_cuda_real_io io = {};
+    io.input = r->input;
+    io.weights = xn_cuda_part_of(r->weights, weights);
+    if (weights == XN_CUDA_PART_FP16_REALS)
+        io.exponent = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_EXPONENTS);
+    if (launch == xn_cuda_real_mma_launch)
+        io.pixels = xn_cuda_take(&r->scratch, xn_cuda_mma_pixel_bytes(c), 1);
+    io.overlapped = r->chip->overlaps;
+    return launch(c, r->job->images, r->chip->multiprocessors, &io, &r->out, r->stream);
+}
+
+static uint64_t real_wants(const xn_cuda_job *, const xn_prepared *) {
+    return XN_CUDA_WANT(XN_CUDA_PART_REALS);
+}
+
+static cudaError_t real_run(xn_cuda_run *r) {
+    return run_with(r, XN_CUDA_PART_REALS, xn_cuda_real_launch);
+}
+
+/* Weights that are not finite go the other way. */
+static cudaError_t run_finite(xn_cuda_run *r, xn_cuda_real_launcher *launch) {
+    return xn_cuda_is_finite(r->weights) ? run_with(r, XN_CUDA_PART_REALS, launch) : real_run(r);
+}
+
+static xn_cuda_part filters_of(const xn_conv *c) {
+    const bool fp16 = c->precision == XN_PRECISION_FP16;
+    if (c->mode == XN_MODE_BWN)
+        return fp16 ? XN_CUDA_PART_FP16_SIGNS : XN_CUDA_PART_TF32_SIGNS;
+    return fp16 ? XN_CUDA_PART_FP16_REALS : XN_CUDA_PART_TF32_REALS;
+}
+
+/* Border pixels are zeros that are multiplied, unlike in real.cu, and 0 * NaN would not be nothing:
+ * weights that are not finite go that way, where they are not just signs. */
+static uint64_t mma_wants(const xn_cuda_job *job, const xn_prepared *weights) {
+    if (job->conv.mode == XN_MODE_FLOAT && !xn_cuda_is_finite(weights))
+        return real_wants(job, weights);
+    const xn_cuda_part filters = filters_of(&job->conv);
+    return XN_CUDA_WANT(filters) |
+           (filters == XN_CUDA_PART_FP16_REALS ? XN_CUDA_WANT(XN_CUDA_PART_EXPONENTS) : 0);
+}
+
+static cudaError_t run_mma(xn_cuda_run *r, xn_cuda_real_launcher *launch) {
+    const xn_cuda_part filters = filters_of(&r->job->conv);
+    return mma_wants(r->job, r->weights) & XN_CUDA_WANT(filters) ? run_with(r, filters, launch)
+                                                                 : real_run(r);
 }
 
 /* ---- real.cu ---- */
@@ -43,32 +91,10 @@ static bool real_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) 
     return is_real(job, chip) && !xn_cuda_real_gemm_fits(&job->conv, job->images);
 }
 
-static uint64_t real_wants(const xn_cuda_job *, const xn_prepared *) {
-    return XN_CUDA_WANT(XN_CUDA_PART_REALS);
-}
-
-static cudaError_t real_run(xn_cuda_run *r) {
-    return xn_cuda_real_launch(&r->job->conv, r->job->images, r->input,
-                               (const float *)xn_cuda_part_of(r->weights, XN_CUDA_PART_REALS),
-                               &r->out, r->stream);
-}
-
-static cudaError_t real_load(bool *) {
-    return xn_cuda_real_load();
-}
-
 extern const xn_cuda_path xn_cuda_real_path;
-const xn_cuda_path xn_cuda_real_path = {"real",
-                                        XN_CUDA_ANY_CHIP,
-                                        XN_CUDA_WRITES_PARTS,
-                                        0,
-                                        real_fits,
-                                        real_terms,
-                                        xn_cuda_costs_real,
-                                        NULL,
-                                        real_wants,
-                                        real_run,
-                                        real_load};
+const xn_cuda_path xn_cuda_real_path = {"real",     XN_CUDA_ANY_CHIP, XN_CUDA_WRITES_PARTS, 0,
+                                        real_fits,  real_terms,       xn_cuda_costs_real,   NULL,
+                                        real_wants, real_run,         xn_cuda_real_load};
 
 /* ---- real_gemm.cu ---- */
 
@@ -87,30 +113,14 @@ static bool gemm_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) 
 }
 
 static cudaError_t gemm_run(xn_cuda_run *r) {
-    if (!xn_cuda_is_finite(r->weights))
-        return real_run(r);
-    return xn_cuda_real_gemm_launch(&r->job->conv, r->job->images, r->chip->multiprocessors,
-                                    r->input,
-                                    (const float *)xn_cuda_part_of(r->weights, XN_CUDA_PART_REALS),
-                                    r->chip->overlaps, &r->out, r->stream);
-}
-
-static cudaError_t gemm_load(bool *) {
-    return xn_cuda_real_gemm_load();
+    return run_finite(r, xn_cuda_real_gemm_launch);
 }
 
 extern const xn_cuda_path xn_cuda_real_gemm_path;
-const xn_cuda_path xn_cuda_real_gemm_path = {"real_gemm",
-                                             XN_CUDA_ANY_CHIP,
-                                             XN_CUDA_WRITES_PARTS,
-                                             0,
-                                             gemm_fits,
-                                             gemm_terms,
-                                             xn_cuda_costs_real_gemm,
-                                             NULL,
-                                             real_wants,
-                                             gemm_run,
-                                             gemm_load};
+const xn_cuda_path xn_cuda_real_gemm_path = {
+    "real_gemm", XN_CUDA_ANY_CHIP, XN_CUDA_WRITES_PARTS,    0,
+    gemm_fits,   gemm_terms,       xn_cuda_costs_real_gemm, NULL,
+    real_wants,  gemm_run,         xn_cuda_real_gemm_load};
 
 /* ---- real_mma.cu ---- */
 
@@ -136,47 +146,22 @@ static void mma_lay_out(const xn_cuda_job *job, const xn_cuda_chip *, xn_cuda_sc
     (void)xn_cuda_take(scratch, xn_cuda_mma_pixel_bytes(&job->conv), 1);
 }
 
-static xn_cuda_part filters_of(const xn_conv *c) {
-    const bool fp16 = c->precision == XN_PRECISION_FP16;
-    if (c->mode == XN_MODE_BWN)
-        return fp16 ? XN_CUDA_PART_FP16_SIGNS : XN_CUDA_PART_TF32_SIGNS;
-    return fp16 ? XN_CUDA_PART_FP16_REALS : XN_CUDA_PART_TF32_REALS;
-}
-
-/* Border pixels are zeros that are multiplied, unlike in real.cu, and 0 * NaN would not be nothing:
- * weights that are not finite go that way, where they are not just signs. */
-static uint64_t mma_wants(const xn_cuda_job *job, const xn_prepared *weights) {
-    if (job->conv.mode == XN_MODE_FLOAT && !xn_cuda_is_finite(weights))
-        return real_wants(job, weights);
-    const xn_cuda_part filters = filters_of(&job->conv);
-    return XN_CUDA_WANT(filters) |
-           (filters == XN_CUDA_PART_FP16_REALS ? XN_CUDA_WANT(XN_CUDA_PART_EXPONENTS) : 0);
-}
-
 static cudaError_t mma_run(xn_cuda_run *r) {
-    const xn_cuda_part filters = filters_of(&r->job->conv);
-    if (!(mma_wants(r->job, r->weights) & XN_CUDA_WANT(filters)))
-        return real_run(r);
-    xn_cuda_mma_io io = {};
-    io.input = r->input;
-    io.pixels = xn_cuda_take(&r->scratch, xn_cuda_mma_pixel_bytes(&r->job->conv), 1);
-    io.filters = xn_cuda_part_of(r->weights, filters);
-    if (filters == XN_CUDA_PART_FP16_REALS)
-        io.exponent = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_EXPONENTS);
-    io.overlapped = r->chip->overlaps;
-    return xn_cuda_real_mma_launch(&r->job->conv, r->job->images, r->chip->multiprocessors, &io,
-                                   &r->out, r->stream);
-}
-
-static cudaError_t mma_load(bool *) {
-    return xn_cuda_real_mma_load();
+    return run_mma(r, xn_cuda_real_mma_launch);
 }
 
 extern const xn_cuda_path xn_cuda_real_mma_path;
-const xn_cuda_path xn_cuda_real_mma_path = {
-    "real_mma", XN_CUDA_HAS_MATRIX,     XN_CUDA_WRITES_PARTS, 0,         mma_fits,
-    mma_terms,  xn_cuda_costs_real_mma, mma_lay_out,          mma_wants, mma_run,
-    mma_load};
+const xn_cuda_path xn_cuda_real_mma_path = {"real_mma",
+                                            XN_CUDA_HAS_MATRIX,
+                                            XN_CUDA_WRITES_PARTS,
+                                            0,
+                                            mma_fits,
+                                            mma_terms,
+                                            xn_cuda_costs_real_mma,
+                                            mma_lay_out,
+                                            mma_wants,
+                                            mma_run,
+                                            xn_cuda_real_mma_load};
 
 /* ---- real_pointwise.cu ---- */
 
@@ -190,40 +175,15 @@ static void pointwise_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, co
     t[2] = n.inputs + n.outputs;
 }
 
-static bool pointwise_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) {
-    return is_pointwise(job, chip);
-}
-
 static cudaError_t pointwise_run(xn_cuda_run *r) {
-    const xn_cuda_part filters = filters_of(&r->job->conv);
-    if (!(mma_wants(r->job, r->weights) & XN_CUDA_WANT(filters)))
-        return real_run(r);
-    xn_cuda_pointwise_io io = {};
-    io.input = r->input;
-    io.filters = xn_cuda_part_of(r->weights, filters);
-    if (filters == XN_CUDA_PART_FP16_REALS)
-        io.exponent = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_EXPONENTS);
-    io.overlapped = r->chip->overlaps;
-    return xn_cuda_real_pointwise_launch(&r->job->conv, r->job->images, r->chip->multiprocessors,
-                                         &io, &r->out, r->stream);
-}
-
-static cudaError_t pointwise_load(bool *) {
-    return xn_cuda_real_pointwise_load();
+    return run_mma(r, xn_cuda_real_pointwise_launch);
 }
 
 extern const xn_cuda_path xn_cuda_real_pointwise_path;
-const xn_cuda_path xn_cuda_real_pointwise_path = {"real_pointwise",
-                                                  XN_CUDA_HAS_MATRIX,
-                                                  XN_CUDA_WRITES_PARTS,
-                                                  0,
-                                                  pointwise_fits,
-                                                  pointwise_terms,
-                                                  xn_cuda_costs_real_pointwise,
-                                                  NULL,
-                                                  mma_wants,
-                                                  pointwise_run,
-                                                  pointwise_load};
+const xn_cuda_path xn_cuda_real_pointwise_path = {
+    "real_pointwise", XN_CUDA_HAS_MATRIX, XN_CUDA_WRITES_PARTS,         0,
+    pointwise_fits,   pointwise_terms,    xn_cuda_costs_real_pointwise, NULL,
+    mma_wants,        pointwise_run,      xn_cuda_real_pointwise_load};
 
 /* ---- real_depthwise.cu ---- */
 
@@ -234,32 +194,12 @@ static void depthwise_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, co
     t[1] = n.inputs + n.outputs;
 }
 
-static bool depthwise_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
-    return is_depthwise(job);
-}
-
 static cudaError_t depthwise_run(xn_cuda_run *r) {
-    if (!xn_cuda_is_finite(r->weights))
-        return real_run(r);
-    return xn_cuda_real_depthwise_launch(
-        &r->job->conv, r->job->images, r->input,
-        (const float *)xn_cuda_part_of(r->weights, XN_CUDA_PART_REALS), r->chip->overlaps, &r->out,
-        r->stream);
-}
-
-static cudaError_t depthwise_load(bool *) {
-    return xn_cuda_real_depthwise_load();
+    return run_finite(r, xn_cuda_real_depthwise_launch);
 }
 
 extern const xn_cuda_path xn_cuda_real_depthwise_path;
-const xn_cuda_path xn_cuda_real_depthwise_path = {"real_depthwise",
-                                                  XN_CUDA_ANY_CHIP,
-                                                  XN_CUDA_WRITES_PARTS,
-                                                  0,
-                                                  depthwise_fits,
-                                                  depthwise_terms,
-                                                  xn_cuda_costs_real_depthwise,
-                                                  NULL,
-                                                  real_wants,
-                                                  depthwise_run,
-                                                  depthwise_load};
+const xn_cuda_path xn_cuda_real_depthwise_path = {
+    "real_depthwise", XN_CUDA_ANY_CHIP, XN_CUDA_WRITES_PARTS,         0,
+    depthwise_fits,   depthwise_terms,  xn_cuda_costs_real_depthwise, NULL,
+    real_wants,       depthwise_run,    xn_cuda_real_depthwise_load};

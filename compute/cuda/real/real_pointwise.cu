@@ -6,11 +6,10 @@
  * K = the channels of a group. It is the skeleton of mma_gemm.cuh but for the pixels of a stage,
  * which are 64 channels of the tile's pixels, pixels side by side: ldmatrix turns them. Sums are
  * those of real_mma.cu without splits, whatever the tile is. */
-#include "real_pointwise.h"
-
 #include "launch.cuh"
 #include "mma_gemm.cuh"
 #include "real_mma.h"
+#include "real_pointwise.h"
 #include "real_value.cuh"
 
 #include <type_traits>
@@ -543,12 +542,12 @@ bool xn_cuda_real_pointwise_fits(const xn_conv *c, int64_t images) {
 }
 
 cudaError_t xn_cuda_real_pointwise_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                          const xn_cuda_pointwise_io *io,
+                                          const xn_cuda_real_io *io,
                                           const xn_epilogue_args *epilogue, cudaStream_t stream) {
     pointwise_args a = {};
     a.conv = *conv;
     a.pixels = (const char *)io->input;
-    a.filters = (const char *)io->filters;
+    a.filters = (const char *)io->weights;
     a.exponent = io->exponent;
     a.out = xn_epilogue_of(conv, epilogue);
     a.row_bytes = xn_cuda_mma_row_bytes(conv->precision, conv->group_channels, 1);
@@ -573,7 +572,7 @@ cudaError_t xn_cuda_real_pointwise_launch(const xn_conv *conv, int64_t images, i
                                io->overlapped && !clears, stream, a);
 }
 
-cudaError_t xn_cuda_real_pointwise_load(void) {
+cudaError_t xn_cuda_real_pointwise_load(bool *) {
     cudaError_t e = cudaSuccess;
     for (int n = 0; n < 4 && e == cudaSuccess; n++) {
         const pointwise_launch l = choose(n / 2, n % 2);

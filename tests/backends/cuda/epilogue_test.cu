@@ -62,7 +62,7 @@ struct problem {
     const void *input;
     const float *weights;
     xn_cuda_bit_args bits;
-    xn_cuda_mma_io mma;
+    xn_cuda_real_io real;
 };
 
 static std::vector<float> random_floats(size_t count, uint64_t seed, float scale) {
@@ -134,9 +134,8 @@ static void make_mma(problem *x) {
     f.out = x->memory.room(
         (size_t)(xn_cuda_mma_row_bytes(c->precision, c->group_channels, taps) * c->out_channels));
     CUDA(xn_cuda_mma_filters_launch(&f, NULL));
-    x->mma.input = x->input;
-    x->mma.filters = f.out;
-    x->mma.pixels = x->memory.room((size_t)(x->p.images * xn_cuda_mma_pixel_bytes(c)));
+    x->real.weights = f.out;
+    x->real.pixels = x->memory.room((size_t)(x->p.images * xn_cuda_mma_pixel_bytes(c)));
 }
 
 /* Of the outputs as bits. */
@@ -176,6 +175,7 @@ static void make(const bk_target *target, const bk_case *c, problem *x) {
     x->args.bias = w->bias ? x->memory.copy(std::vector<float>(w->bias, w->bias + filters)) : NULL;
     x->args.shift = x->memory.copy(x->shift);
     x->args.slope = x->memory.copy(x->slope);
+    x->real.input = x->input;
     if (conv->mode == XN_MODE_XNOR)
         make_bits(x);
     else if (conv->precision != XN_PRECISION_FP32)
@@ -198,11 +198,13 @@ static bool launch(const problem &x, path path, const xn_epilogue &what,
             return false;
         CUDA(xn_cuda_implicit_gemm_launch(&conv, images, processors, &x.bits, &args, NULL));
     } else if (path == REAL) {
-        CUDA(xn_cuda_real_launch(&conv, images, x.input, x.weights, &args, NULL));
+        xn_cuda_real_io real = x.real;
+        real.weights = x.weights;
+        CUDA(xn_cuda_real_launch(&conv, images, processors, &real, &args, NULL));
     } else {
         if (!x.device->chip.matrix || !xn_cuda_real_mma_fits(&conv, images))
             return false;
-        CUDA(xn_cuda_real_mma_launch(&conv, images, processors, &x.mma, &args, NULL));
+        CUDA(xn_cuda_real_mma_launch(&conv, images, processors, &x.real, &args, NULL));
     }
     CUDA(cudaDeviceSynchronize());
     return true;
