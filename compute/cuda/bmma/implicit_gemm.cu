@@ -9,7 +9,7 @@
  * pixel.
  *
  * Bound by the matrix units for many channels, by writing the output for few. */
-#include "implicit_gemm.h"
+#include "bits_path.h"
 #include "launch.cuh"
 #include "layout.h"
 #include "mma_gemm.cuh"
@@ -48,8 +48,8 @@ struct gemm_form {
     };
 
     static __device__ __forceinline__ filter filter_of(const args &a, int64_t o) {
-        const int64_t pitch = (int64_t)(a.conv.kernel_h + 1) * (a.conv.kernel_w + 1);
-        return {xn_filter_of(a.out, o), a.bits.prefix[o * pitch + pitch - 1]};
+        const int64_t last = (int64_t)(a.conv.kernel_h + 1) * (a.conv.kernel_w + 1) - 1;
+        return {xn_filter_of(a.out, o), a.bits.prefix[last * a.conv.out_channels + o]};
     }
     /* Image and group of pixel p. */
     static __device__ __forceinline__ int32_t plane_of(const args &a, int32_t group, int32_t p) {
@@ -99,10 +99,8 @@ struct gemm_form {
         const xn_conv &c = a.conv;
         const xn_cuda_rect rect = {p.i0, p.i1, p.j0, p.j1};
         int32_t inside = f.popc;
-        if (xn_cuda_rect_taps(&rect) < c.kernel_h * c.kernel_w) {
-            const int64_t pitch = (int64_t)(c.kernel_h + 1) * (c.kernel_w + 1);
-            inside = xn_cuda_rect_popc(a.bits.prefix + o * pitch, c.kernel_w, &rect);
-        }
+        if (xn_cuda_rect_taps(&rect) < c.kernel_h * c.kernel_w)
+            inside = xn_cuda_rect_popc(a.bits.prefix + o, c.out_channels, c.kernel_w, &rect);
         return xn_cuda_dot(p.part, xn_cuda_filter_part(c.pad_value, inside, f.popc - inside),
                            count);
     }
@@ -198,7 +196,7 @@ cudaError_t xn_cuda_implicit_gemm_launch(const xn_conv *conv, int64_t images, in
                           v->shared_bytes(a.steps), stream, a);
 }
 
-cudaError_t xn_cuda_implicit_gemm_load(void) {
+cudaError_t xn_cuda_implicit_gemm_load(bool *) {
     cudaError_t e = cudaSuccess;
     for (const gemm_variant &v : variants)
         for (gemm_function kernel : v.by_vec)

@@ -2,7 +2,6 @@
  * bits and sums. */
 #include "bits_path.h"
 #include "costs.h"
-#include "implicit_gemm.h"
 #include "layout.h"
 
 static bool fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
@@ -27,42 +26,25 @@ static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *
 }
 
 static void lay_out(const xn_cuda_job *job, const xn_cuda_chip *, xn_cuda_scratch *scratch) {
-    (void)xn_cuda_bits_take_sums(job, true, scratch);
-}
-
-static uint64_t wants(const xn_cuda_job *, const xn_prepared *) {
-    return XN_CUDA_WANT(XN_CUDA_PART_ROWS) | XN_CUDA_WANT(XN_CUDA_PART_PREFIX);
+    xn_cuda_bits_lay_out(job, true, scratch);
 }
 
 static cudaError_t run(xn_cuda_run *r) {
-    xn_cuda_bits b = xn_cuda_bits_take_sums(r->job, true, &r->scratch);
-    cudaError_t e = xn_cuda_bits_make(r, &b, false);
+    xn_cuda_bit_args bits;
+    const cudaError_t e = xn_cuda_bits_make(r, true, &bits);
     if (e != cudaSuccess)
         return e;
-    const xn_cuda_bit_args args = {
-        b.bits,
-        (const uint32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_ROWS),
-        (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_PREFIX),
-        b.pixel_part,
-        b.box,
-        b.mean};
     return xn_cuda_implicit_gemm_launch(&r->job->conv, r->job->images, r->chip->multiprocessors,
-                                        &args, &r->out, r->stream);
+                                        &bits, &r->out, r->stream);
 }
 
-static cudaError_t load(bool *) {
-    return xn_cuda_implicit_gemm_load();
-}
-
-extern const xn_cuda_path xn_cuda_implicit_gemm_path;
 const xn_cuda_path xn_cuda_implicit_gemm_path = {"implicit_gemm",
                                                  XN_CUDA_HAS_MATRIX,
-                                                 XN_CUDA_WRITES_PARTS,
                                                  0,
                                                  fits,
                                                  terms,
                                                  xn_cuda_costs_implicit_gemm,
                                                  lay_out,
-                                                 wants,
+                                                 xn_cuda_bits_wants,
                                                  run,
-                                                 load};
+                                                 xn_cuda_implicit_gemm_load};

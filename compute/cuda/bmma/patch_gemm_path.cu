@@ -38,15 +38,8 @@ static cudaError_t load(bool *) {
     return xn_cuda_patch_load();
 }
 
-extern const xn_cuda_path xn_cuda_patch_gemm_path;
-const xn_cuda_path xn_cuda_patch_gemm_path = {"patch_gemm",
-                                              XN_CUDA_HAS_MATRIX,
-                                              XN_CUDA_WRITES_REALS,
-                                              sizeof(state),
-                                              fits,
-                                              terms,
-                                              xn_cuda_costs_patch_gemm,
-                                              NULL,
-                                              wants,
-                                              run,
-                                              load};
+const xn_cuda_path xn_cuda_patch_gemm_path = {"patch_gemm",  XN_CUDA_HAS_MATRIX,
+                                              sizeof(state), fits,
+                                              terms,         xn_cuda_costs_patch_gemm,
+                                              NULL,          wants,
+                                              run,           load};

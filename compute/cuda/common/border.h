@@ -24,7 +24,7 @@ typedef struct xn_cuda_axis {
     uint8_t first[XN_CUDA_BORDER], last[XN_CUDA_BORDER];
 } xn_cuda_axis;
 
-/* A pair of ranges: rows of wide_prefix at its four corners, signs + - - +, and taps inside. */
+/* A pair of ranges: rows of prefix at its four corners, signs + - - +, and taps inside. */
 typedef struct xn_cuda_class {
     uint16_t high_last, low_last, high_first, low_first;
     int32_t inside;

@@ -216,11 +216,10 @@ XN_HD float xn_residual_at(const xn_epilogue_args &e, int64_t index) {
                            : ((const float *)e.residual)[index];
 }
 
-/* y of filter o from its v; index: of the output. PARTS: the residual may be part of a tensor. */
-template <bool PARTS = true>
+/* y of filter o from its v; index: of the output. */
 XN_HD float xn_finish(const xn_epilogue_args &e, int64_t o, int64_t index, float v) {
     if (e.what.residual)
-        v += xn_residual_at(e, PARTS ? xn_part_index(e, index, e.residual_gap) : index);
+        v += xn_residual_at(e, xn_part_index(e, index, e.residual_gap));
     return xn_activate(e, o, v);
 }
 
@@ -329,20 +328,20 @@ XN_HD void xn_store_reals(const xn_epilogue_args &e, int64_t index, const float 
 }
 
 /* V outputs of filter o from their v, whatever the epilogue is; V bits come back where it wants
- * some. Of INT32 the accumulators are stored by xn_store. PARTS: tensors may be parts (paths.h). */
-template <int V, bool PARTS = true>
+ * some. Of INT32 the accumulators are stored by xn_store. */
+template <int V>
 XN_HD uint32_t xn_finish_and_store(const xn_epilogue_args &e, int64_t o, int64_t index,
                                    float (&v)[V]) {
     uint32_t bits = 0;
     if (!xn_is_plain(e.what)) {
         XN_UNROLL
         for (int n = 0; n < V; n++) {
-            v[n] = xn_finish<PARTS>(e, o, index + n, v[n]);
+            v[n] = xn_finish(e, o, index + n, v[n]);
             bits |= xn_output_bit(e, o, v[n]) << n;
         }
     }
     if (e.what.datatype != XN_BITS)
-        xn_store_reals(e, PARTS ? xn_part_index(e, index, e.output_gap) : index, v);
+        xn_store_reals(e, xn_part_index(e, index, e.output_gap), v);
     return bits;
 }
 

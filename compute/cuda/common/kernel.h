@@ -60,12 +60,4 @@ typedef struct xn_cuda_few_io {
     const uint32_t *patches, *rows, *fields; /* filters, layout.h; NULL where there are none */
 } xn_cuda_few_io;
 
-/* Bits and filters as implicit_gemm.cu and direct.cu read them; box and what it was made of are
- * NULL without K. */
-typedef struct xn_cuda_bit_args {
-    const uint32_t *bits, *rows;
-    const int32_t *prefix, *pixel_part; /* direct does not use pixel_part */
-    const float *box, *mean;
-} xn_cuda_bit_args;
-
 #endif

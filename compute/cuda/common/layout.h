@@ -3,13 +3,12 @@
  *
  *   activations  bits[N*G][H*W][tap_words]     channel c of the group is bit c % 32 of word c / 32
  *   filters      rows[O][row_words]            tap-major: word (i*KW + j)*tap_words + c/32, then 0
- *   tap popcount prefix[O][(KH+1)*(KW+1)]      of popc over filter taps [0,i) x [0,j)
+ *   tap popcount prefix[(KH+1)*(KW+1)][O]      of popc over filter taps [0,i) x [0,j)
  *   few channels patches[O][patch_words]       bit (c*KH + i)*KW + j, then 0
  *   fields       fields[O][KH][row words]      channels of tap j from bit j * field on, then 0
  *   lines filters lines_filters[chunks/2][rows/8][2][8][4] two chunks, of 8 filters at a time
  *   stage filters stage[O/32][steps][2][32][4] filters of 3x3 as operands of mma.sync: of each
  *                step's 256 bits two tiles of 16 filters, a lane's 4 blocks together
- *   wide prefix  wide_prefix[(KH+1)*(KW+1)][O] the numbers of prefix
  *   lines        lines[N*G][units][plane][4]   activations with their borders (xn_cuda_padded)
  *
  * A chunk of lines filters is 128 bits: 4 words of a tap, where taps run faster than words, or
@@ -260,11 +259,12 @@ XN_HD int32_t xn_cuda_rect_taps(const xn_cuda_rect *r) {
     return (r->i1 - r->i0) * (r->j1 - r->j0);
 }
 
-/* Set bits of one filter over the taps of a rectangle, from its prefix table. */
-XN_HD int32_t xn_cuda_rect_popc(const int32_t *prefix, int32_t kernel_w, const xn_cuda_rect *r) {
-    int64_t pitch = kernel_w + 1;
-    return prefix[r->i1 * pitch + r->j1] - prefix[r->i0 * pitch + r->j1] -
-           prefix[r->i1 * pitch + r->j0] + prefix[r->i0 * pitch + r->j0];
+/* Set bits of one filter, of so many, over the taps of a rectangle; `prefix` is its own. */
+XN_HD int32_t xn_cuda_rect_popc(const int32_t *prefix, int32_t filters, int32_t kernel_w,
+                                const xn_cuda_rect *r) {
+    const int64_t step = filters, pitch = step * (kernel_w + 1);
+    return prefix[r->i1 * pitch + r->j1 * step] - prefix[r->i0 * pitch + r->j1 * step] -
+           prefix[r->i1 * pitch + r->j0 * step] + prefix[r->i0 * pitch + r->j0 * step];
 }
 
 /* What the taps outside the image add to dot: there the image holds pad_value, so each adds

@@ -1,7 +1,7 @@
 /* direct.cu: mode xnor for every geometry on every chip: population counts over the packed bits,
  * tap by tap, only those inside the image. A thread has one output pixel and 4 filters. Bound by
  * the population count, 16 words a clock and multiprocessor; implicit_gemm.cu is the fast one. */
-#include "direct.h"
+#include "bits_path.h"
 #include "epilogue.cuh"
 #include "launch.cuh"
 #include "layout.h"
@@ -58,7 +58,7 @@ __device__ __forceinline__ void write_output(const direct_args &a, const direct_
     float v[1] = {xn_value_or_again(a.out, xn_filter_of(a.out, o), o, (float)dot, box, [&] {
         return xn_box_of_means<double>(c, a.bits.mean + p.plane * c.height * c.width, p.y, p.x);
     })};
-    const uint32_t bit = xn_finish_and_store<1, false>(a.out, o, index, v);
+    const uint32_t bit = xn_finish_and_store(a.out, o, index, v);
     if (a.out.what.bits)
         xn_add_bits(a.out, c.out_channels, p.plane / c.groups * plane_outputs + p.rest, (int32_t)o,
                     bit);
@@ -89,16 +89,16 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
                         p.y * c.stride_h - c.pad_top, p.x * c.stride_w - c.pad_left, differ);
 
         const float box = a.bits.box ? a.bits.box[p.plane * plane_outputs + p.rest] : 1.0f;
-        const int64_t pitch = (int64_t)(c.kernel_h + 1) * (c.kernel_w + 1);
+        const int64_t all = ((int64_t)(c.kernel_h + 1) * (c.kernel_w + 1) - 1) * c.out_channels;
 #pragma unroll
         for (int f = 0; f < FILTERS; f++)
             if (f < filters) {
-                const int32_t *prefix = a.bits.prefix + (filter + f) * pitch;
+                const int32_t *prefix = a.bits.prefix + filter + f;
                 uint32_t dot = (uint32_t)c.group_channels * (uint32_t)inside - 2u * differ[f];
                 if (c.pad_value != 0 && inside < taps)
                     dot += (uint32_t)xn_cuda_outside_dot(
                         c.pad_value, c.group_channels, taps - inside,
-                        prefix[pitch - 1] - xn_cuda_rect_popc(prefix, c.kernel_w, &rect));
+                        prefix[all] - xn_cuda_rect_popc(prefix, c.out_channels, c.kernel_w, &rect));
                 write_output(a, p, filter + f, first + f, (int32_t)dot, box);
             }
     }
@@ -121,6 +121,6 @@ cudaError_t xn_cuda_direct_launch(const xn_conv *conv, int64_t images, const xn_
                           stream, a);
 }
 
-cudaError_t xn_cuda_direct_load(void) {
+cudaError_t xn_cuda_direct_load(bool *) {
     return xn_cuda_load(direct_kernel);
 }

@@ -36,10 +36,8 @@ static cudaError_t load(bool *) {
     return xn_cuda_sliding_load();
 }
 
-extern const xn_cuda_path xn_cuda_sliding_window_path;
 const xn_cuda_path xn_cuda_sliding_window_path = {"sliding_window",
                                                   XN_CUDA_ANY_CHIP,
-                                                  XN_CUDA_WRITES_REALS,
                                                   sizeof(state),
                                                   fits,
                                                   terms,

@@ -290,7 +290,7 @@ xn_status xn_cuda_enqueue_strided(const xn_enqueued *first, const xn_cuda_stride
     xn_cuda_strided_io io = {};
     io.bits = (const uint32_t *)first->io.input;
     io.filters = (const uint32_t *)xn_cuda_part_of(first->prepared, XN_CUDA_PART_STAGE);
-    io.prefix = (const int32_t *)xn_cuda_part_of(first->prepared, XN_CUDA_PART_PREFIX_BY_TAP);
+    io.prefix = (const int32_t *)xn_cuda_part_of(first->prepared, XN_CUDA_PART_PREFIX);
     io.factor = e.factor;
     io.bias = e.bias;
     io.pooled = shortcut->io.input;

@@ -83,37 +83,25 @@ static void fill_fields(const xn_weights *w, void *out) {
 
 /* ---- set bits of rectangles of taps ---- */
 
-static int64_t prefix_of(const xn_weights *w) {
-    return ((int64_t)w->kernel_h + 1) * ((int64_t)w->kernel_w + 1);
-}
-
 static bool prefix_bytes(const xn_weights *w, size_t *bytes) {
-    return filters_times(w, prefix_of(w), sizeof(int32_t), bytes);
-}
-
-/* out[i * pitch + j * step] for rectangle (i, j), zero-filled. */
-static void fill_prefix_of(const xn_weights *w, const uint32_t *bits, int64_t pitch, int64_t step,
-                           int32_t *out) {
-    for (int32_t i = 0; i < w->kernel_h; i++) {
-        int32_t row = 0;
-        for (int32_t j = 0; j < w->kernel_w; j++) {
-            const uint32_t *tap = bits + ((int64_t)i * w->kernel_w + j) * w->words;
-            for (int32_t word = 0; word < w->words; word++)
-                row += __builtin_popcount(tap[word]);
-            out[(i + 1) * pitch + (j + 1) * step] = out[i * pitch + (j + 1) * step] + row;
-        }
-    }
+    return filters_times(w, ((int64_t)w->kernel_h + 1) * ((int64_t)w->kernel_w + 1),
+                         sizeof(int32_t), bytes);
 }
 
 static void fill_prefix(const xn_weights *w, void *out) {
-    for (int64_t o = 0; o < w->out_channels; o++)
-        fill_prefix_of(w, bits_of(w, o), w->kernel_w + 1, 1, (int32_t *)out + o * prefix_of(w));
-}
-
-static void fill_prefix_by_tap(const xn_weights *w, void *out) {
-    const int64_t filters = w->out_channels;
-    for (int64_t o = 0; o < filters; o++)
-        fill_prefix_of(w, bits_of(w, o), (w->kernel_w + 1) * filters, filters, (int32_t *)out + o);
+    const int64_t filters = w->out_channels, pitch = (w->kernel_w + 1) * filters;
+    for (int64_t o = 0; o < filters; o++) {
+        const uint32_t *bits = bits_of(w, o);
+        int32_t *to = (int32_t *)out + o;
+        for (int32_t i = 0; i < w->kernel_h; i++, to += pitch) {
+            int32_t row = 0;
+            for (int32_t j = 1; j <= w->kernel_w; j++) {
+                for (int32_t word = 0; word < w->words; word++)
+                    row += __builtin_popcount(*bits++);
+                to[pitch + j * filters] = to[j * filters] + row;
+            }
+        }
+    }
 }
 
 /* ---- filters for wgmma ---- */
@@ -264,12 +252,11 @@ struct kind {
 };
 
 static const kind kinds[] = {
-    {rows_bytes, fill_rows},            /* XN_CUDA_PART_ROWS */
-    {prefix_bytes, fill_prefix},        /* XN_CUDA_PART_PREFIX */
-    {prefix_bytes, fill_prefix_by_tap}, /* XN_CUDA_PART_PREFIX_BY_TAP */
-    {patches_bytes, fill_patches},      /* XN_CUDA_PART_PATCHES */
-    {fields_bytes, fill_fields},        /* XN_CUDA_PART_FIELDS */
-    {wgmma_bytes, fill_wgmma<1, 1>},    /* XN_CUDA_PART_SPECIALISED */
+    {rows_bytes, fill_rows},         /* XN_CUDA_PART_ROWS */
+    {prefix_bytes, fill_prefix},     /* XN_CUDA_PART_PREFIX */
+    {patches_bytes, fill_patches},   /* XN_CUDA_PART_PATCHES */
+    {fields_bytes, fill_fields},     /* XN_CUDA_PART_FIELDS */
+    {wgmma_bytes, fill_wgmma<1, 1>}, /* XN_CUDA_PART_SPECIALISED */
     {wgmma_bytes, fill_wgmma<1, 2>},
     {wgmma_bytes, fill_wgmma<2, 1>},
     {wgmma_bytes, fill_wgmma<2, 2>},

@@ -7,11 +7,6 @@
 
 #include <math.h>
 
-extern const xn_cuda_path xn_cuda_sliding_window_path, xn_cuda_patch_gemm_path,
-    xn_cuda_warp_specialised_path, xn_cuda_implicit_gemm_path, xn_cuda_direct_path,
-    xn_cuda_real_mma_path, xn_cuda_real_pointwise_path, xn_cuda_real_depthwise_path,
-    xn_cuda_real_gemm_path, xn_cuda_real_path;
-
 /* Of those that cost the same the first is taken. */
 static const xn_cuda_path *const paths[] = {
     &xn_cuda_sliding_window_path, &xn_cuda_patch_gemm_path,     &xn_cuda_warp_specialised_path,
@@ -97,15 +92,13 @@ static bool has_parts(const xn_step *step) {
     return step->output_view.pitch || step->residual_view.pitch;
 }
 
-/* Whether a path can write all of the epilogue where the step's tensors are. */
-static bool writes_all(const xn_cuda_path *path, const xn_step *step, int64_t images) {
+/* Whether kernels know where the step's tensors are. */
+static bool has_places(const xn_step *step, int64_t images) {
     const xn_view *out = &step->output_view;
     const int64_t whole = xn_conv_output_elements(&step->conv);
     const int64_t gap = out->pitch ? out->pitch - whole : 0;
-    if (!has_parts(step))
-        return path->writes >= XN_CUDA_WRITES_ALL;
-    return path->writes == XN_CUDA_WRITES_PARTS && images <= INT32_MAX / whole &&
-           out->offset % 8 == 0 && gap % 8 == 0;
+    return !has_parts(step) ||
+           (images <= INT32_MAX / whole && out->offset % 8 == 0 && gap % 8 == 0);
 }
 
 /* Of epilogues that are plain, kernels write whole tensors alone: for a part a clip that changes
@@ -144,7 +137,7 @@ static bool target_of(const xn_step *step, const xn_cuda_chip *chip, void *state
         return takes(c, chip, XN_CUDA_TO_REALS, e, state);
     c->to_bytes = e->bits && to_bytes;
     /* INT32 is stored as it is, and no path has more than that beside it */
-    if (e->datatype != XN_INT32 && writes_all(c->path, step, c->job.images) &&
+    if (e->datatype != XN_INT32 && has_places(step, c->job.images) &&
         takes(c, chip, XN_CUDA_TO_ALL, &all, state))
         return true;
     c->to_bytes = false;

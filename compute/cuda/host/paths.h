@@ -15,7 +15,8 @@ typedef enum { XN_CUDA_FROM_REALS, XN_CUDA_FROM_WORDS } xn_cuda_source;
 /* What it writes. */
 typedef enum {
     XN_CUDA_TO_REALS, /* the plain epilogue: reals or INT32 */
-    XN_CUDA_TO_ALL    /* the whole epilogue, its bits in words of one group */
+    XN_CUDA_TO_ALL    /* the whole epilogue, its bits in words of one group; reals and residuals may
+                         be parts of tensors (kernel.h) */
 } xn_cuda_target;
 
 /* A convolution as a path is asked for it. */
@@ -71,14 +72,9 @@ typedef struct xn_cuda_run {
 
 typedef enum { XN_CUDA_ANY_CHIP, XN_CUDA_HAS_MATRIX, XN_CUDA_HAS_WGMMA } xn_cuda_needs;
 
-/* What of the targets a path has: reals; all; all, and of that reals and residuals that are parts
- * of tensors (kernel.h). */
-typedef enum { XN_CUDA_WRITES_REALS, XN_CUDA_WRITES_ALL, XN_CUDA_WRITES_PARTS } xn_cuda_writes;
-
 typedef struct xn_cuda_path {
     const char *name;
     xn_cuda_needs needs;
-    xn_cuda_writes writes;
     /* Bytes of its state: how it cuts the work of so many images, which starts with that number
      * (int64_t); 0 without. */
     size_t state_bytes;
@@ -108,6 +104,12 @@ typedef struct xn_cuda_counts {
     double taps;            /* of a filter in a channel */
 } xn_cuda_counts;
 xn_cuda_counts xn_cuda_counts_of(const xn_cuda_job *job, const xn_cuda_chip *chip);
+
+/* The rows. */
+extern const xn_cuda_path xn_cuda_sliding_window_path, xn_cuda_patch_gemm_path,
+    xn_cuda_warp_specialised_path, xn_cuda_implicit_gemm_path, xn_cuda_direct_path,
+    xn_cuda_real_mma_path, xn_cuda_real_pointwise_path, xn_cuda_real_depthwise_path,
+    xn_cuda_real_gemm_path, xn_cuda_real_path;
 
 /* Path 0, 1, ...; NULL past the last. */
 const xn_cuda_path *xn_cuda_path_at(int index);

@@ -55,7 +55,7 @@ uint64_t xn_cuda_plan_wants(const xn_plan *plan, const xn_prepared *prepared) {
     if (xn_cuda_stage_takes(&plan->step))
         wanted |= XN_CUDA_WANT(XN_CUDA_PART_STAGE);
     if (xn_cuda_strided_takes(&plan->step))
-        wanted |= XN_CUDA_WANT(XN_CUDA_PART_STAGE) | XN_CUDA_WANT(XN_CUDA_PART_PREFIX_BY_TAP);
+        wanted |= XN_CUDA_WANT(XN_CUDA_PART_STAGE) | XN_CUDA_WANT(XN_CUDA_PART_PREFIX);
     return wanted;
 }
 

@@ -5,10 +5,13 @@
 #define XN_CUDA_H
 
 #include "fused_stage.h"
-#include "kernels.h"
 #include "op.h"
+#include "packing.h"
 #include "paths.h"
+#include "real_mma.h"
+#include "stem.h"
 #include "strided.h"
+#include "top_k.h"
 #include "xn_backends.h"
 #include "xn_mem.h"
 #include "zero_copy.h"

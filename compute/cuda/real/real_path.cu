@@ -91,10 +91,9 @@ static bool real_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) 
     return is_real(job, chip) && !xn_cuda_real_gemm_fits(&job->conv, job->images);
 }
 
-extern const xn_cuda_path xn_cuda_real_path;
-const xn_cuda_path xn_cuda_real_path = {"real",     XN_CUDA_ANY_CHIP, XN_CUDA_WRITES_PARTS, 0,
-                                        real_fits,  real_terms,       xn_cuda_costs_real,   NULL,
-                                        real_wants, real_run,         xn_cuda_real_load};
+const xn_cuda_path xn_cuda_real_path = {"real",     XN_CUDA_ANY_CHIP,   0,    real_fits,
+                                        real_terms, xn_cuda_costs_real, NULL, real_wants,
+                                        real_run,   xn_cuda_real_load};
 
 /* ---- real_gemm.cu ---- */
 
@@ -116,11 +115,9 @@ static cudaError_t gemm_run(xn_cuda_run *r) {
     return run_finite(r, xn_cuda_real_gemm_launch);
 }
 
-extern const xn_cuda_path xn_cuda_real_gemm_path;
-const xn_cuda_path xn_cuda_real_gemm_path = {
-    "real_gemm", XN_CUDA_ANY_CHIP, XN_CUDA_WRITES_PARTS,    0,
-    gemm_fits,   gemm_terms,       xn_cuda_costs_real_gemm, NULL,
-    real_wants,  gemm_run,         xn_cuda_real_gemm_load};
+const xn_cuda_path xn_cuda_real_gemm_path = {"real_gemm", XN_CUDA_ANY_CHIP,        0,    gemm_fits,
+                                             gemm_terms,  xn_cuda_costs_real_gemm, NULL, real_wants,
+                                             gemm_run,    xn_cuda_real_gemm_load};
 
 /* ---- real_mma.cu ---- */
 
@@ -150,18 +147,10 @@ static cudaError_t mma_run(xn_cuda_run *r) {
     return run_mma(r, xn_cuda_real_mma_launch);
 }
 
-extern const xn_cuda_path xn_cuda_real_mma_path;
-const xn_cuda_path xn_cuda_real_mma_path = {"real_mma",
-                                            XN_CUDA_HAS_MATRIX,
-                                            XN_CUDA_WRITES_PARTS,
-                                            0,
-                                            mma_fits,
-                                            mma_terms,
-                                            xn_cuda_costs_real_mma,
-                                            mma_lay_out,
-                                            mma_wants,
-                                            mma_run,
-                                            xn_cuda_real_mma_load};
+const xn_cuda_path xn_cuda_real_mma_path = {
+    "real_mma", XN_CUDA_HAS_MATRIX,     0,           mma_fits,
+    mma_terms,  xn_cuda_costs_real_mma, mma_lay_out, mma_wants,
+    mma_run,    xn_cuda_real_mma_load};
 
 /* ---- real_pointwise.cu ---- */
 
@@ -179,11 +168,10 @@ static cudaError_t pointwise_run(xn_cuda_run *r) {
     return run_mma(r, xn_cuda_real_pointwise_launch);
 }
 
-extern const xn_cuda_path xn_cuda_real_pointwise_path;
 const xn_cuda_path xn_cuda_real_pointwise_path = {
-    "real_pointwise", XN_CUDA_HAS_MATRIX, XN_CUDA_WRITES_PARTS,         0,
-    pointwise_fits,   pointwise_terms,    xn_cuda_costs_real_pointwise, NULL,
-    mma_wants,        pointwise_run,      xn_cuda_real_pointwise_load};
+    "real_pointwise", XN_CUDA_HAS_MATRIX,           0,    pointwise_fits,
+    pointwise_terms,  xn_cuda_costs_real_pointwise, NULL, mma_wants,
+    pointwise_run,    xn_cuda_real_pointwise_load};
 
 /* ---- real_depthwise.cu ---- */
 
@@ -198,8 +186,13 @@ static cudaError_t depthwise_run(xn_cuda_run *r) {
     return run_finite(r, xn_cuda_real_depthwise_launch);
 }
 
-extern const xn_cuda_path xn_cuda_real_depthwise_path;
-const xn_cuda_path xn_cuda_real_depthwise_path = {
-    "real_depthwise", XN_CUDA_ANY_CHIP, XN_CUDA_WRITES_PARTS,         0,
-    depthwise_fits,   depthwise_terms,  xn_cuda_costs_real_depthwise, NULL,
-    real_wants,       depthwise_run,    xn_cuda_real_depthwise_load};
+const xn_cuda_path xn_cuda_real_depthwise_path = {"real_depthwise",
+                                                  XN_CUDA_ANY_CHIP,
+                                                  0,
+                                                  depthwise_fits,
+                                                  depthwise_terms,
+                                                  xn_cuda_costs_real_depthwise,
+                                                  NULL,
+                                                  real_wants,
+                                                  depthwise_run,
+                                                  xn_cuda_real_depthwise_load};

@@ -95,7 +95,7 @@ typedef struct xn_cuda_specialised_io {
     const float *means;
     const void *filters;
     int64_t filter_rows;
-    const int32_t *prefix; /* layout.h: wide_prefix */
+    const int32_t *prefix; /* layout.h: prefix */
     bool overlapped;       /* may start before the kernel ahead of it in the stream has ended */
 } xn_cuda_specialised_io;
 cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int multiprocessors,

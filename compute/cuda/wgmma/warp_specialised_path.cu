@@ -58,7 +58,7 @@ static xn_cuda_part filters_of(const xn_conv *c) {
 }
 
 static uint64_t wants(const xn_cuda_job *job, const xn_prepared *) {
-    return XN_CUDA_WANT(filters_of(&job->conv)) | XN_CUDA_WANT(XN_CUDA_PART_PREFIX_BY_TAP);
+    return XN_CUDA_WANT(filters_of(&job->conv)) | XN_CUDA_WANT(XN_CUDA_PART_PREFIX);
 }
 
 static cudaError_t run(xn_cuda_run *r) {
@@ -78,16 +78,14 @@ static cudaError_t run(xn_cuda_run *r) {
     io.means = p.means;
     io.filters = xn_cuda_part_of(r->weights, filters_of(c));
     io.filter_rows = xn_cuda_wgmma_rows(c->out_channels);
-    io.prefix = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_PREFIX_BY_TAP);
+    io.prefix = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_PREFIX);
     io.overlapped = true;
     return xn_cuda_specialised_launch(c, r->job->images, r->chip->multiprocessors,
                                       (xn_cuda_specialised_cut *)r->state, &io, &r->out, r->stream);
 }
 
-extern const xn_cuda_path xn_cuda_warp_specialised_path;
 const xn_cuda_path xn_cuda_warp_specialised_path = {"warp_specialised",
                                                     XN_CUDA_HAS_WGMMA,
-                                                    XN_CUDA_WRITES_PARTS,
                                                     sizeof(xn_cuda_specialised_cut),
                                                     fits,
                                                     terms,

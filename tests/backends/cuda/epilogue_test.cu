@@ -3,9 +3,12 @@
  * kernel gives with the plain epilogue, by one operation of fp32 after the other (xn_epilogue.h),
  * and is compared bit by bit. Launchers are called as a plan would, on guarded memory. */
 #include "backends/bk_run.h"
+#include "bits_path.h"
 #include "cu_memory.h"
-#include "kernels.h"
 #include "layout.h"
+#include "packing.h"
+#include "real.h"
+#include "real_mma.h"
 #include "xn_cuda.h"
 
 #include <math.h>
@@ -82,11 +85,11 @@ static void make_rows(problem *x) {
     const xn_weights *w = x->p.weights;
     const int32_t tap_words = xn_packed_words(w->group_channels);
     const int64_t row_words = xn_cuda_row_words(w->group_channels, w->kernel_h, w->kernel_w);
-    const int64_t taps = (int64_t)w->kernel_h * w->kernel_w, pitch = w->kernel_w + 1;
-    std::vector<uint32_t> rows((size_t)(w->out_channels * row_words));
-    std::vector<int32_t> prefix((size_t)(w->out_channels * (w->kernel_h + 1) * pitch));
-    for (int64_t o = 0; o < w->out_channels; o++) {
-        int32_t *table = &prefix[(size_t)(o * (w->kernel_h + 1) * pitch)];
+    const int64_t taps = (int64_t)w->kernel_h * w->kernel_w, filters = w->out_channels;
+    const int64_t pitch = (w->kernel_w + 1) * filters;
+    std::vector<uint32_t> rows((size_t)(filters * row_words));
+    std::vector<int32_t> prefix((size_t)((w->kernel_h + 1) * pitch));
+    for (int64_t o = 0; o < filters; o++)
         for (int64_t tap = 0; tap < taps; tap++) {
             int32_t set = 0;
             for (int64_t n = 0; n < w->words; n++) {
@@ -94,10 +97,10 @@ static void make_rows(problem *x) {
                 rows[(size_t)(o * row_words + tap * tap_words + n)] = word;
                 set += __builtin_popcount(word);
             }
-            const int64_t at = (tap / w->kernel_w + 1) * pitch + tap % w->kernel_w + 1;
-            table[at] = set + table[at - 1] + table[at - pitch] - table[at - pitch - 1];
+            int32_t *at = &prefix[(size_t)((tap / w->kernel_w + 1) * pitch +
+                                           (tap % w->kernel_w + 1) * filters + o)];
+            *at = set + at[-filters] + at[-pitch] - at[-pitch - filters];
         }
-    }
     x->bits.rows = x->memory.copy(rows);
     x->bits.prefix = x->memory.copy(prefix);
 }
