@@ -22,8 +22,10 @@
  *
  * Bound by reading the input and writing the output when there are several filters a channel, by
  * the instructions of steps 1 and 3 for depth-wise layers. */
+#include "costs.h"
 #include "launch.cuh"
 #include "patch_gemm_stage.cuh"
+#include "paths.h"
 #include "ptx.cuh"
 
 #include <math.h>
@@ -265,16 +267,15 @@ static int32_t place(int64_t *total, int64_t bytes) {
 }
 
 static bool takes(const xn_conv *c) {
-    return xn_few_takes(c) && c->group_channels <= XN_CUDA_PATCH_CHANNELS &&
-           c->kernel_h <= MAX_KERNEL && c->kernel_w <= MAX_KERNEL &&
-           (int64_t)c->channels * c->height * c->width <= INT32_MAX &&
+    return xn_few_takes(c) && c->group_channels <= MOST_CHANNELS && c->kernel_h <= MAX_KERNEL &&
+           c->kernel_w <= MAX_KERNEL && (int64_t)c->channels * c->height * c->width <= INT32_MAX &&
            (int64_t)c->out_height * c->out_width <= INT32_MAX &&
            (int64_t)c->height + c->pad_top + c->pad_bottom <= 1 << 30 &&
            (int64_t)c->width + c->pad_left + c->pad_right <= 1 << 30;
 }
 
 /* What the kernel would else work out in every thread. */
-static void finish_shape(const xn_conv *c, const xn_cuda_patch_cut *cut, patch_shape *s) {
+static void finish_shape(const xn_conv *c, const patch_cut *cut, patch_shape *s) {
     const int32_t last_bits = (c->kernel_w << s->field_log2) - (s->parts - 1) * 32;
     for (int32_t bit = 0; bit < 32; bit += 1 << s->field_log2)
         s->part_mask |= xn_cuda_low_bits(c->group_channels) << bit;
@@ -298,7 +299,7 @@ static void finish_shape(const xn_conv *c, const xn_cuda_patch_cut *cut, patch_s
 
 /* How inputs are read: by runs of pixels (patch_task) where rows are whole ones in memory, and
  * each has all of a group's channels or 8 of them. */
-static void make_runs(const xn_conv *c, const xn_cuda_patch_cut *cut, patch_shape *s) {
+static void make_runs(const xn_conv *c, const patch_cut *cut, patch_shape *s) {
     const bool own_kernel = c->input_datatype == XN_FP32 || c->input_datatype == XN_FP16;
     const bool whole = cut->together == 1 || (c->group_channels <= OCTET &&
                                               (c->group_channels & (c->group_channels - 1)) == 0);
@@ -314,8 +315,7 @@ static void make_runs(const xn_conv *c, const xn_cuda_patch_cut *cut, patch_shap
 }
 
 /* False when what a block would need does not fit. */
-static bool make_shape(const xn_conv *c, int64_t images, const xn_cuda_patch_cut *cut,
-                       patch_shape *out) {
+static bool make_shape(const xn_conv *c, int64_t images, const patch_cut *cut, patch_shape *out) {
     patch_shape s = {};
     const bool want_k = c->epilogue.k;
     const int64_t in_w =
@@ -371,19 +371,6 @@ static bool make_shape(const xn_conv *c, int64_t images, const xn_cuda_patch_cut
     return true;
 }
 
-bool xn_cuda_patch_fits(const xn_conv *c, int64_t images, const xn_cuda_patch_cut *cut) {
-    patch_shape shape;
-    return takes(c) && cut->together >= 1 && cut->tile_w >= 1 && cut->tile_h >= 1 &&
-           (int64_t)cut->tile_w * cut->tile_h <= MAX_TILE && cut->span >= 1 &&
-           cut->span <= MAX_SPAN &&
-           (cut->tile_w == c->out_width ||
-            (cut->tile_w % ROWS == 0 && cut->tile_w < c->out_width)) &&
-           (int64_t)cut->together * c->group_channels <=
-               (cut->together > 1 ? IN_FLIGHT : XN_CUDA_PATCH_CHANNELS) &&
-           (cut->together == 1 || (int64_t)cut->together * c->group_out_channels <= cut->span) &&
-           make_shape(c, images, cut, &shape);
-}
-
 /* Groups until they have 16 filters, as far as their channels fit; the choice tries half of them
  * too. */
 static int32_t choose_together(const xn_conv *c) {
@@ -412,7 +399,7 @@ struct patch_load {
 };
 
 static patch_load load_of(const xn_conv *c, int64_t images, int multiprocessors,
-                          const patch_shape *s, const xn_cuda_patch_cut *cut) {
+                          const patch_shape *s, const patch_cut *cut) {
     const double shared_bytes = 227 << 10, threads = THREADS;
     const int32_t warps = WARPS >> s->sharers_log2; /* that share no outputs */
     const double lines = ceil((double)cut->together * cut->tile_h * s->width / threads);
@@ -439,20 +426,6 @@ static double cost_of(const patch_load &l) {
     return l.blocks * l.work * WARPS / issue + chain * (0.12 + 0.3 * l.waves);
 }
 
-void xn_cuda_patch_terms(const xn_conv *c, int64_t images, int multiprocessors,
-                         const xn_cuda_patch_cut *cut, double *terms) {
-    patch_shape s;
-    if (!make_shape(c, images, cut, &s))
-        return;
-    const patch_load l = load_of(c, images, multiprocessors, &s, cut);
-    terms[0] = 1;
-    terms[1] = l.work; /* of one block */
-    terms[2] = l.work * l.waves;
-    terms[3] = l.waves;
-    terms[4] = l.work * l.blocks * WARPS;
-    terms[5] = xn_few_streamed(c, images, multiprocessors);
-}
-
 /* The tile of about so many rows, evenly. */
 static int32_t even_rows(const xn_conv *c, int32_t rows) {
     const int32_t down = (c->out_height - 1) / rows + 1;
@@ -460,14 +433,14 @@ static int32_t even_rows(const xn_conv *c, int32_t rows) {
 }
 
 /* All filters of a block's groups; of one group also shares of them, for more blocks. */
-static void try_spans(const xn_conv *c, int64_t images, int multiprocessors, xn_cuda_patch_cut cut,
-                      double *least, xn_cuda_patch_cut *best) {
+static void try_spans(const xn_conv *c, int64_t images, int multiprocessors, patch_cut cut,
+                      double *least, patch_cut *best) {
     const int32_t filters = cut.together * c->group_out_channels;
     const int32_t splits = (filters - 1) / MAX_SPAN + 1;
     for (cut.span = (filters - 1) / splits + 1;;
          cut.span = (cut.span / 2 + ROWS - 1) / ROWS * ROWS) {
         patch_shape s;
-        if (xn_cuda_patch_fits(c, images, &cut) && make_shape(c, images, &cut, &s)) {
+        if (cut.tile_w * cut.tile_h <= MAX_TILE && make_shape(c, images, &cut, &s)) {
             const double cost = cost_of(load_of(c, images, multiprocessors, &s, &cut));
             if (*least == 0 || cost < *least) {
                 *least = cost;
@@ -479,11 +452,11 @@ static void try_spans(const xn_conv *c, int64_t images, int multiprocessors, xn_
     }
 }
 
-bool xn_cuda_patch_choose(const xn_conv *c, int64_t images, int multiprocessors,
-                          xn_cuda_patch_cut *out) {
+/* The cut for this problem; false where the kernel does not take it. */
+static bool choose(const xn_conv *c, int64_t images, int multiprocessors, patch_cut *out) {
     static const int32_t heights[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 24, 32, 64};
     static const int32_t widths[] = {16, 32, 64, 128};
-    xn_cuda_patch_cut cut = {};
+    patch_cut cut = {};
     double least = 0;
     if (!takes(c))
         return false;
@@ -517,15 +490,52 @@ static const struct {
     patch_function function[3]; /* fp32, fp16 and the rest */
 } kernels[] = {KERNELS(1), KERNELS(2), KERNELS(3), KERNELS(4), KERNELS(6)};
 
-cudaError_t xn_cuda_patch_launch(const xn_conv *c, int64_t images, const xn_cuda_patch_cut *cut,
-                                 const xn_cuda_few_io *io, const xn_epilogue_args *epilogue,
-                                 bool overlapped, cudaStream_t stream) {
+/* ---- the path ---- */
+
+struct patch_state {
+    int64_t images;
+    patch_cut cut;
+};
+
+static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
+    patch_state *s = (patch_state *)out;
+    s->images = job->images;
+    return xn_cuda_is_plain(job) && choose(&job->conv, job->images, chip->multiprocessors, &s->cut);
+}
+
+static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *state, double *t) {
+    const xn_conv *c = &job->conv;
+    const patch_cut *cut = &((const patch_state *)state)->cut;
+    patch_shape s;
+    if (!make_shape(c, job->images, cut, &s))
+        return;
+    const patch_load l = load_of(c, job->images, chip->multiprocessors, &s, cut);
+    t[0] = 1;
+    t[1] = l.work; /* of one block */
+    t[2] = l.work * l.waves;
+    t[3] = l.waves;
+    t[4] = l.work * l.blocks * WARPS;
+    t[5] = xn_few_streamed(c, job->images, chip->multiprocessors);
+    t[8] = xn_cuda_counts_of(job, chip).uneven;
+}
+
+static uint64_t wants(const xn_cuda_job *, const xn_prepared *) {
+    return XN_CUDA_WANT(XN_CUDA_PART_ROWS) | XN_CUDA_WANT(XN_CUDA_PART_FIELDS);
+}
+
+static cudaError_t run(xn_cuda_run *r) {
+    const xn_conv *c = &r->job->conv;
+    const int64_t images = r->job->images;
+    const patch_cut *cut = &((const patch_state *)r->state)->cut;
+    xn_cuda_few_io io = {};
+    io.input = r->input;
+    io.rows = (const uint32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_ROWS);
     patch_args a = {};
-    if (!xn_cuda_patch_fits(c, images, cut) || !make_shape(c, images, cut, &a.shape))
+    if (!make_shape(c, images, cut, &a.shape))
         return cudaErrorInvalidConfiguration;
     a.cut = *cut;
-    xn_few_set(&a, c, io, epilogue, false);
-    a.fields = io->fields;
+    xn_few_set(&a, c, &io, &r->out, false);
+    a.fields = (const uint32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_FIELDS);
     finish_shape(c, cut, &a.shape);
     const patch_shape &s = a.shape;
     const int64_t blocks = images * s.bundles * s.tiles_x * s.tiles_y * s.splits;
@@ -533,16 +543,26 @@ cudaError_t xn_cuda_patch_launch(const xn_conv *c, int64_t images, const xn_cuda
     for (const auto &k : kernels)
         if (k.steps == s.steps)
             return xn_cuda_launch_with(k.function[type], (int)blocks, THREADS,
-                                       (size_t)s.shared_bytes, overlapped, stream, a);
+                                       (size_t)s.shared_bytes, r->chip->overlaps, r->stream, a);
     return cudaErrorInvalidConfiguration; /* make_shape said so */
 }
 
-cudaError_t xn_cuda_patch_load(void) {
+static cudaError_t load(bool *) {
+    cudaError_t e = cudaSuccess;
     for (const auto &k : kernels)
-        for (patch_function function : k.function) {
-            cudaError_t e = xn_cuda_load(function);
-            if (e != cudaSuccess)
-                return e;
-        }
-    return cudaSuccess;
+        for (patch_function function : k.function)
+            if (e == cudaSuccess)
+                e = xn_cuda_load(function);
+    return e;
 }
+
+const xn_cuda_path xn_cuda_patch_gemm_path = {"patch_gemm",
+                                              XN_CUDA_HAS_MATRIX,
+                                              sizeof(patch_state),
+                                              fits,
+                                              terms,
+                                              xn_cuda_costs_patch_gemm,
+                                              NULL,
+                                              wants,
+                                              run,
+                                              load};

@@ -5,16 +5,23 @@
 
 #include "fast_divide.cuh"
 #include "few.cuh"
-#include "patch_gemm.h"
 
 enum {
     THREADS = 128,
     WARPS = THREADS / 32,
     STEP = XN_CUDA_STEP_WORDS,
     MAX_STEPS = 6,
-    OCTET = 8, /* channels of a task, at most */
-    RUN = 4,   /* pixels of a row that are read at once, where not single ones */
-    LINES = 4, /* lines that a thread makes at a time */
+    OCTET = 8,          /* channels of a task, at most */
+    RUN = 4,            /* pixels of a row that are read at once, where not single ones */
+    LINES = 4,          /* lines that a thread makes at a time */
+    MOST_CHANNELS = 32, /* that a block packs: one word a pixel */
+};
+
+/* How a problem is cut into blocks. */
+struct patch_cut {
+    int32_t together;       /* groups a block computes as one of their channels and filters */
+    int32_t tile_w, tile_h; /* outputs of a block; tile_w is the image's or a multiple of 16 */
+    int32_t span;           /* filters of a block: of all those of its groups when together > 1 */
 };
 
 /* What the host works out of a cut. */
@@ -52,7 +59,7 @@ struct patch_shape {
 };
 
 struct patch_args : xn_few_args {
-    xn_cuda_patch_cut cut;
+    patch_cut cut;
     patch_shape shape;
     const uint32_t *fields; /* layout.h */
 };
