@@ -56,19 +56,6 @@ static cudaError_t xn_cuda_launch_with(void (*kernel)(const Args), dim3 grid, in
     return xn_cuda_launch_clusters(kernel, grid, block, shared_bytes, overlapped, 1, stream, args);
 }
 
-/* *cut for so many images: as it is where it is for those, else as plan(&cut->shape) decides. The
- * kernel's fits function has said that it can, so that an error is the caller's fault. */
-template <typename Cut, typename Plan>
-static cudaError_t xn_cuda_keep_cut(Cut *cut, int64_t images, Plan plan) {
-    if (cut->images == images)
-        return cudaSuccess;
-    cut->images = 0;
-    if (!plan(&cut->shape))
-        return cudaErrorInvalidConfiguration;
-    cut->images = images;
-    return cudaSuccess;
-}
-
 /* Loads a kernel's code onto the current device. */
 template <typename Args>
 static cudaError_t xn_cuda_load(void (*kernel)(const Args)) {

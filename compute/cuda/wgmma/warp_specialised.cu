@@ -213,16 +213,10 @@ static specialised_kind kind_of(const xn_conv *conv, const xn_epilogue_args *out
     return out->what.activation == XN_ACTIVATION_NONE ? BESIDE : ACTIVATED;
 }
 
-cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                       xn_cuda_specialised_cut *cut,
+cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images,
+                                       const xn_cuda_specialised_shape *s,
                                        const xn_cuda_specialised_io *io,
                                        const xn_epilogue_args *epilogue, cudaStream_t stream) {
-    cudaError_t e = xn_cuda_keep_cut(cut, images, [&](xn_cuda_specialised_shape *shape) {
-        return xn_cuda_specialised_plan(conv, images, multiprocessors, shape);
-    });
-    if (e != cudaSuccess)
-        return e;
-    const xn_cuda_specialised_shape *s = &cut->shape;
     specialised_args a = {};
     a.out = xn_epilogue_of(conv, epilogue);
     a.lines = xn_cuda_padded_of(conv);
@@ -238,7 +232,8 @@ cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int 
     a.share_more = s->bands % s->pixel_blocks;
     a.shape = *s;
     const bool clears = a.out.what.bits && a.rest == ANY;
-    if (clears && (e = xn_clear_bits(conv, images, &a.out, stream)) != cudaSuccess)
+    const cudaError_t e = clears ? xn_clear_bits(conv, images, &a.out, stream) : cudaSuccess;
+    if (e != cudaSuccess)
         return e;
     const int output = (conv->epilogue.datatype == XN_INT32 ? 2 : xn_wgmma_is_fp16(conv)) +
                        (a.rest == PLAIN ? 0 : 3);

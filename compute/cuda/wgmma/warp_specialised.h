@@ -68,14 +68,6 @@ typedef struct xn_cuda_specialised_shape {
     uint32_t pair_low[XN_WGMMA_MAX_PAIRS + 1];
 } xn_cuda_specialised_shape;
 
-/* The shape for so many images, 0: none yet. The launcher keeps in it what was decided for its
- * conv, multiprocessors and kind of output, and decides anew where the number of images is another.
- */
-typedef struct xn_cuda_specialised_cut {
-    int64_t images;
-    xn_cuda_specialised_shape shape;
-} xn_cuda_specialised_cut;
-
 /* Whether reals are made as fp16, 8 at once: also where bits alone are made of them. */
 static inline bool xn_wgmma_is_fp16(const xn_conv *c) {
     return c->epilogue.datatype == XN_FP16 ||
@@ -88,7 +80,7 @@ bool xn_cuda_specialised_plan(const xn_conv *conv, int64_t images, int multiproc
 
 /* warp_specialised.cu: strides 1 and 2, from activations with their borders (layout.h: lines).
  * counts and means lie as those; means is NULL unless scaling is xnor. filters: layout.h's lines
- * filters. */
+ * filters. shape: as the plan has it for so many images. */
 typedef struct xn_cuda_specialised_io {
     const uint32_t *bits;
     const int32_t *counts;
@@ -98,8 +90,8 @@ typedef struct xn_cuda_specialised_io {
     const int32_t *prefix; /* layout.h: prefix */
     bool overlapped;       /* may start before the kernel ahead of it in the stream has ended */
 } xn_cuda_specialised_io;
-cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                       xn_cuda_specialised_cut *cut,
+cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images,
+                                       const xn_cuda_specialised_shape *shape,
                                        const xn_cuda_specialised_io *io,
                                        const xn_epilogue_args *epilogue, cudaStream_t stream);
 /* usable: false where this device or build cannot run it. */

@@ -5,6 +5,11 @@
 #include "paths.h"
 #include "warp_specialised.h"
 
+struct state {
+    int64_t images;
+    xn_cuda_specialised_shape shape;
+};
+
 struct padded {
     uint32_t *bits;
     int32_t *counts;
@@ -24,21 +29,21 @@ static padded take(const xn_cuda_job *job, xn_cuda_scratch *scratch) {
 }
 
 static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
-    xn_cuda_specialised_cut *s = (xn_cuda_specialised_cut *)out;
+    state *s = (state *)out;
     s->images = job->images;
     return xn_cuda_has_reals(job) &&
            xn_cuda_specialised_plan(&job->conv, job->images, chip->multiprocessors, &s->shape);
 }
 
 /* The kernel's cycles by its own model, its products, and what the kernel before it reads. */
-static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *state, double *t) {
+static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *cut, double *t) {
     const xn_conv *c = &job->conv;
     const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
     const bool reals = job->source == XN_CUDA_FROM_REALS;
     const bool values = c->epilogue.datatype != XN_BITS;
     t[0] = reals ? 1 : 0;
     t[1] = reals ? 0 : 1;
-    t[2] = ((const xn_cuda_specialised_cut *)state)->shape.cycles;
+    t[2] = ((const state *)cut)->shape.cycles;
     t[3] = reals ? n.inputs * (double)xn_datatype_bytes((xn_datatype)c->input_datatype) : 0;
     t[4] = reals ? 0 : n.inputs;
     t[5] = values ? n.outputs * (double)xn_datatype_bytes((xn_datatype)c->epilogue.datatype) : 0;
@@ -80,13 +85,13 @@ static cudaError_t run(xn_cuda_run *r) {
     io.filter_rows = xn_cuda_wgmma_rows(c->out_channels);
     io.prefix = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_PREFIX);
     io.overlapped = true;
-    return xn_cuda_specialised_launch(c, r->job->images, r->chip->multiprocessors,
-                                      (xn_cuda_specialised_cut *)r->state, &io, &r->out, r->stream);
+    return xn_cuda_specialised_launch(c, r->job->images, &((const state *)r->state)->shape, &io,
+                                      &r->out, r->stream);
 }
 
 const xn_cuda_path xn_cuda_warp_specialised_path = {"warp_specialised",
                                                     XN_CUDA_HAS_WGMMA,
-                                                    sizeof(xn_cuda_specialised_cut),
+                                                    sizeof(state),
                                                     fits,
                                                     terms,
                                                     xn_cuda_costs_warp_specialised,

@@ -115,7 +115,7 @@ static xn_epilogue what_of(const epilogue &e, bool k) {
 
 /* Packs the input and launches the kernel. */
 static cudaError_t launch(const setting &s, const xn_conv &c, const xn_epilogue_args &out,
-                          xn_cuda_specialised_cut *cut, cu_memory *memory) {
+                          const xn_cuda_specialised_shape *shape, cu_memory *memory) {
     const int64_t images = s.p->images;
     const xn_cuda_padded l = xn_cuda_padded_of(&c);
     const size_t positions = (size_t)images * (size_t)c.groups * (size_t)l.plane;
@@ -128,7 +128,7 @@ static cudaError_t launch(const setting &s, const xn_conv &c, const xn_epilogue_
         return e;
     const xn_cuda_specialised_io io = {
         bits, counts, means, s.filters, xn_cuda_wgmma_rows(c.out_channels), s.prefix, false};
-    return xn_cuda_specialised_launch(&c, images, MULTIPROCESSORS, cut, &io, &out, 0);
+    return xn_cuda_specialised_launch(&c, images, shape, &io, &out, 0);
 }
 
 static outputs run(const setting &s, const epilogue &e, bool k) {
@@ -138,8 +138,8 @@ static outputs run(const setting &s, const epilogue &e, bool k) {
     const size_t count = (size_t)s.p->images * (size_t)xn_conv_output_elements(&c);
     const size_t words = count / c.out_channels * (size_t)xn_packed_words(c.out_channels);
     outputs out = {};
-    std::vector<xn_cuda_specialised_cut> cut(1);
-    if (!xn_cuda_specialised_plan(&c, s.p->images, MULTIPROCESSORS, &cut[0].shape))
+    std::vector<xn_cuda_specialised_shape> shape(1);
+    if (!xn_cuda_specialised_plan(&c, s.p->images, MULTIPROCESSORS, &shape[0]))
         return out;
     cu_memory memory;
     std::vector<__half> halves(fp16 ? count : 0);
@@ -159,7 +159,7 @@ static outputs run(const setting &s, const epilogue &e, bool k) {
     } else if (e.residual) {
         args.residual = memory.copy(std::vector<float>(s.residual, s.residual + count));
     }
-    CUDA(launch(s, c, args, &cut[0], &memory));
+    CUDA(launch(s, c, args, &shape[0], &memory));
     CUDA(cudaDeviceSynchronize());
     out.ran = true;
     out.real.resize(real ? count : 0);
