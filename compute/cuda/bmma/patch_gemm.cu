@@ -326,7 +326,7 @@ static bool make_shape(const xn_conv *c, int64_t images, const patch_cut *cut, p
         return false;
     s.channels = cut->together * c->group_channels;
     s.filters = cut->together * c->group_out_channels;
-    s.field_log2 = xn_cuda_field_log2(s.channels);
+    s.field_log2 = xn_few_log2(s.channels);
     s.in_w = (int32_t)in_w;
     s.in_h = (int32_t)in_h;
     s.line_blocks = (s.in_h - 1) / LINES + 1;
@@ -520,7 +520,7 @@ static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *
 }
 
 static uint64_t wants(const xn_cuda_job *, const xn_prepared *) {
-    return XN_CUDA_WANT(XN_CUDA_PART_ROWS) | XN_CUDA_WANT(XN_CUDA_PART_FIELDS);
+    return XN_CUDA_WANT(XN_CUDA_PART_ROWS);
 }
 
 static cudaError_t run(xn_cuda_run *r) {
@@ -535,7 +535,6 @@ static cudaError_t run(xn_cuda_run *r) {
         return cudaErrorInvalidConfiguration;
     a.cut = *cut;
     xn_few_set(&a, c, &io, &r->out, false);
-    a.fields = (const uint32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_FIELDS);
     finish_shape(c, cut, &a.shape);
     const patch_shape &s = a.shape;
     const int64_t blocks = images * s.bundles * s.tiles_x * s.tiles_y * s.splits;

@@ -61,7 +61,6 @@ struct patch_shape {
 struct patch_args : xn_few_args {
     patch_cut cut;
     patch_shape shape;
-    const uint32_t *fields; /* layout.h */
 };
 
 /* A filter's constants, and which of the groups it belongs to. */

@@ -9,21 +9,21 @@
 
 /* What a thread lays out: the same word of every so many filters. */
 struct patch_item {
-    int32_t at, row, column; /* among a filter's items; the first tap of its word */
-    uint32_t mask;           /* the word's bits that are taps; 0 past the last word */
+    int32_t row, column; /* the first tap of its word */
+    uint32_t mask;       /* the word's bits that are taps; 0 past the last word */
 };
 
 __device__ __forceinline__ patch_item find_item(const patch_args &a, int32_t at) {
     const patch_shape &s = a.shape;
     const int32_t i = xn_divide(at, s.by_parts), part = at - i * s.parts;
-    return {at, i, part << (5 - s.field_log2),
+    return {i, part << (5 - s.field_log2),
             at >= s.words        ? 0u
             : part + 1 < s.parts ? s.part_mask
                                  : s.last_mask};
 }
 
-/* One word of a filter of several groups: the taps of `item`, in their group's bits of each field.
- * Four at a time, so that their loads are under way together. */
+/* One word of a filter: the taps of `item`, in their group's bits of each field. Four at a time, so
+ * that their loads are under way together. */
 __device__ __forceinline__ uint32_t filter_word(const patch_args &a, const uint32_t *taps,
                                                 const patch_item &item, int32_t shift, bool valid) {
     const int32_t each = 1 << a.shape.field_log2;
@@ -45,11 +45,14 @@ __device__ __forceinline__ uint32_t filter_word(const patch_args &a, const uint3
 
 /* filters[steps][span][8 words]: positive, then negative; zero past the last filter and past the
  * patch. All loads of BATCH filters are under way together. */
-template <int BATCH, class Word>
-__device__ __forceinline__ void lay_out_filters(const patch_args &a, const patch_block &b,
-                                                int32_t span, uint32_t *filters, Word word_of) {
+__device__ __forceinline__ void stage_filters(const patch_args &a, const patch_block &b,
+                                              int32_t span, uint32_t *filters, patch_filter *info) {
+    constexpr int BATCH = 2;
+    const xn_conv &c = a.conv;
     const patch_shape &s = a.shape;
     const int32_t log2 = s.item_lanes_log2, step = THREADS >> log2;
+    const int64_t first = (int64_t)b.group * c.group_out_channels + b.filter;
+    const uint32_t *rows = a.weights + first * a.weight_words;
 #pragma unroll 1
     for (int32_t at = threadIdx.x & ((1 << log2) - 1); at < s.items; at += 1 << log2) {
         const patch_item item = find_item(a, at);
@@ -58,13 +61,14 @@ __device__ __forceinline__ void lay_out_filters(const patch_args &a, const patch
         uint32_t *to_inverted = filters + inverted / STEP * span * STEP + inverted % STEP;
 #pragma unroll 1
         for (int32_t f = (int32_t)threadIdx.x >> log2; f < span; f += step * BATCH) {
-            uint32_t word[BATCH] = {}, mask[BATCH];
+            uint32_t word[BATCH], mask[BATCH];
 #pragma unroll
             for (int n = 0; n < BATCH; n++) {
                 const int32_t filter = f + n * step;
                 const bool live = filter < b.filters && item.mask;
-                mask[n] = live ? item.mask : 0u;
-                word_of(item, filter, live, &word[n], &mask[n]);
+                const int32_t shift = xn_divide(filter, s.by_filters) * c.group_channels;
+                mask[n] = live ? item.mask << (shift & 31) : 0u;
+                word[n] = filter_word(a, rows + filter * a.weight_words, item, shift, live);
             }
 #pragma unroll
             for (int n = 0; n < BATCH; n++) {
@@ -75,30 +79,6 @@ __device__ __forceinline__ void lay_out_filters(const patch_args &a, const patch
                     to_inverted[filter * STEP] = ~word[n] & mask[n];
             }
         }
-    }
-}
-
-__device__ __forceinline__ void stage_filters(const patch_args &a, const patch_block &b,
-                                              int32_t span, uint32_t *filters, patch_filter *info) {
-    const xn_conv &c = a.conv;
-    const patch_shape &s = a.shape;
-    const int64_t first = (int64_t)b.group * c.group_out_channels + b.filter;
-    if (a.cut.together == 1) {
-        const uint32_t *fields = a.fields + first * s.words;
-        lay_out_filters<8>(
-            a, b, span, filters,
-            [&](const patch_item &item, int32_t f, bool live, uint32_t *word, uint32_t *) {
-                xn_load_4_if(word, fields + f * s.words + item.at, live);
-            });
-    } else {
-        const uint32_t *rows = a.weights + first * a.weight_words;
-        lay_out_filters<2>(
-            a, b, span, filters,
-            [&](const patch_item &item, int32_t f, bool live, uint32_t *word, uint32_t *mask) {
-                const int32_t shift = xn_divide(f, s.by_filters) * c.group_channels;
-                *mask <<= shift & 31;
-                *word = filter_word(a, rows + f * a.weight_words, item, shift, live);
-            });
     }
     for (int32_t f = threadIdx.x; f < span; f += THREADS) {
         const int64_t o = first + min(f, b.filters - 1);

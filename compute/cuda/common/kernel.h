@@ -57,7 +57,7 @@ typedef struct xn_cuda_chip {
 
 typedef struct xn_cuda_few_io {
     const void *input;
-    const uint32_t *patches, *rows, *fields; /* filters, layout.h; NULL where there are none */
+    const uint32_t *patches, *rows; /* filters, layout.h; NULL where there are none */
 } xn_cuda_few_io;
 
 #endif

@@ -5,7 +5,6 @@
  *   filters      rows[O][row_words]            tap-major: word (i*KW + j)*tap_words + c/32, then 0
  *   tap popcount prefix[(KH+1)*(KW+1)][O]      of popc over filter taps [0,i) x [0,j)
  *   few channels patches[O][patch_words]       bit (c*KH + i)*KW + j, then 0
- *   fields       fields[O][KH][row words]      channels of tap j from bit j * field on, then 0
  *   lines filters lines_filters[chunks/2][rows/8][2][8][4] two chunks, of 8 filters at a time
  *   stage filters stage[O/32][steps][2][32][4] filters of 3x3 as operands of mma.sync: of each
  *                step's 256 bits two tiles of 16 filters, a lane's 4 blocks together
@@ -26,7 +25,6 @@
 #define XN_CUDA_FEW_CHANNELS 8    /* the most channels of a group whose filters are patches, */
 #define XN_CUDA_FEW_PATCH_WORDS 8 /* the most words of one, */
 #define XN_CUDA_FEW_KERNEL_W 32   /* and the widest kernel: a row of taps fits one word */
-#define XN_CUDA_FIELDS_WORDS 24   /* the most words a filter may take as fields */
 
 /* Shared memory that a block of the wgmma kernels may have; 1 KiB of sm_90's 227 is left for what
  * they declare themselves. */
@@ -219,26 +217,6 @@ XN_HD int32_t xn_cuda_patch_words(int32_t group_channels, int32_t kernel_h, int3
         return 0;
     int32_t words = (int32_t)((bits + 31) / 32);
     return words <= 3 ? words : words <= 5 ? 5 : 8;
-}
-
-/* Bits of a tap in the fields of patch_gemm.cu, as a power of 2; its words of a kernel row, and
- * those of a filter, 0 when it is too large for that kernel. */
-XN_HD int32_t xn_cuda_field_log2(int32_t channels) {
-    int32_t log = 0;
-    while (1 << log < channels)
-        log++;
-    return log;
-}
-
-XN_HD int64_t xn_cuda_field_row_words(int32_t group_channels, int32_t kernel_w) {
-    return (((int64_t)kernel_w << xn_cuda_field_log2(group_channels)) - 1) / 32 + 1;
-}
-
-XN_HD int32_t xn_cuda_field_words(int32_t group_channels, int32_t kernel_h, int32_t kernel_w) {
-    if (group_channels > 32 || kernel_h > XN_CUDA_FIELDS_WORDS)
-        return 0;
-    const int64_t words = xn_cuda_field_row_words(group_channels, kernel_w) * kernel_h;
-    return words <= XN_CUDA_FIELDS_WORDS ? (int32_t)words : 0;
 }
 
 /* The taps of one output that fall inside the image: rows [i0, i1), columns [j0, j1). */

@@ -63,24 +63,6 @@ static void fill_patches(const xn_weights *w, void *out) {
             }
 }
 
-static bool fields_bytes(const xn_weights *w, size_t *bytes) {
-    return filters_times(w, xn_cuda_field_words(w->group_channels, w->kernel_h, w->kernel_w),
-                         sizeof(uint32_t), bytes);
-}
-
-/* Up to 32 channels. A field does not cross words: its bits are a power of 2. */
-static void fill_fields(const xn_weights *w, void *out) {
-    const int32_t log2 = xn_cuda_field_log2(w->group_channels);
-    const int64_t row_words = xn_cuda_field_row_words(w->group_channels, w->kernel_w);
-    uint32_t *row = (uint32_t *)out;
-    for (int64_t o = 0; o < w->out_channels; o++) {
-        const uint32_t *bits = bits_of(w, o);
-        for (int32_t i = 0; i < w->kernel_h; i++, row += row_words)
-            for (int32_t j = 0; j < w->kernel_w; j++)
-                row[(j << log2) / 32] |= *bits++ << (j << log2) % 32;
-    }
-}
-
 /* ---- set bits of rectangles of taps ---- */
 
 static bool prefix_bytes(const xn_weights *w, size_t *bytes) {
@@ -255,7 +237,6 @@ static const kind kinds[] = {
     {rows_bytes, fill_rows},         /* XN_CUDA_PART_ROWS */
     {prefix_bytes, fill_prefix},     /* XN_CUDA_PART_PREFIX */
     {patches_bytes, fill_patches},   /* XN_CUDA_PART_PATCHES */
-    {fields_bytes, fill_fields},     /* XN_CUDA_PART_FIELDS */
     {wgmma_bytes, fill_wgmma<1, 1>}, /* XN_CUDA_PART_SPECIALISED */
     {wgmma_bytes, fill_wgmma<1, 2>},
     {wgmma_bytes, fill_wgmma<2, 1>},

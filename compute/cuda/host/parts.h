@@ -9,7 +9,6 @@ typedef enum {
     XN_CUDA_PART_ROWS,        /* bits in rows */
     XN_CUDA_PART_PREFIX,      /* set bits of rectangles of taps */
     XN_CUDA_PART_PATCHES,     /* of few channels */
-    XN_CUDA_PART_FIELDS,      /* likewise */
     XN_CUDA_PART_SPECIALISED, /* filters of warp_specialised.cu, by phases of rows and columns, */
     XN_CUDA_PART_STAGE = XN_CUDA_PART_SPECIALISED + 4, /* of fused_stage.cu */
     XN_CUDA_PART_CODES,        /* bits as xn_weights has them, for search/ */
