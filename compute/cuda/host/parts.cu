@@ -3,12 +3,14 @@
 #include "parts.h"
 
 #include "layout.h"
+#include "real_mma.h"
 #include "stem.h"
 #include "xn_mem.h"
 #include "xn_planes.h"
 
 #include <algorithm>
 #include <math.h>
+#include <string.h>
 
 static int64_t taps_of(const xn_weights *w) {
     return (int64_t)w->kernel_h * w->kernel_w;
@@ -170,6 +172,43 @@ static void fill_exponents(const xn_weights *w, void *out) {
         ((int32_t *)out)[o] = exponent_of(w->real + o * count, count);
 }
 
+/* Rounded to nearest, ties away from zero; what is finite stays so. */
+static uint32_t tf32_of(float v) {
+    const float within = copysignf(fminf(fabsf(v), 0x1.ffcp127f), v);
+    uint32_t bits;
+    memcpy(&bits, &within, sizeof bits);
+    return (bits + 0x1000) & ~0x1fffu;
+}
+
+template <int PRECISION>
+static bool mma_bytes(const xn_weights *w, size_t *bytes) {
+    return filters_times(w, xn_cuda_mma_row_bytes(PRECISION, w->group_channels, taps_of(w)), 1,
+                         bytes);
+}
+
+/* Filters of real_mma.h. SIGNS: of mode bwn, +-1. */
+template <int PRECISION, bool SIGNS>
+static void fill_mma(const xn_weights *w, void *out) {
+    const int64_t taps = taps_of(w), channels = w->group_channels;
+    const int64_t element = xn_cuda_mma_element_bytes(PRECISION);
+    const int64_t row = xn_cuda_mma_row_bytes(PRECISION, w->group_channels, taps) / element;
+    const int64_t tap_elements = (int64_t)xn_cuda_mma_tap_units(PRECISION, w->group_channels) *
+                                 xn_cuda_mma_unit_bytes(PRECISION, w->group_channels) / element;
+    const float *real = w->real;
+    for (int64_t o = 0; o < w->out_channels; o++) {
+        const int32_t exponent = SIGNS ? 0 : exponent_of(real, channels * taps);
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t tap = 0; tap < taps; tap++, real++) {
+                const float v = !SIGNS ? *real : xn_sign_bit(*real) ? 1.0f : -1.0f;
+                const int64_t at = o * row + tap * tap_elements + c;
+                if (PRECISION == XN_PRECISION_FP16)
+                    ((uint16_t *)out)[at] = xn_fp32_to_fp16(scalbnf(v, -exponent));
+                else
+                    ((uint32_t *)out)[at] = tf32_of(v);
+            }
+    }
+}
+
 /* ---- stems ---- */
 
 static bool stem_bytes(const xn_weights *w, size_t *bytes) {
@@ -249,6 +288,10 @@ static const kind kinds[] = {
     {stem_border_bytes, fill_stem_border}, /* XN_CUDA_PART_STEM_BORDER */
     {stem_tiles_bytes, fill_tiles<0>},     /* XN_CUDA_PART_STEM_TILES */
     {stem_tiles_bytes, fill_tiles<1>},     /* XN_CUDA_PART_STEM_SHIFTED */
+    {mma_bytes<XN_PRECISION_TF32>, fill_mma<XN_PRECISION_TF32, true>}, /* XN_CUDA_PART_TF32_SIGNS */
+    {mma_bytes<XN_PRECISION_TF32>, fill_mma<XN_PRECISION_TF32, false>},
+    {mma_bytes<XN_PRECISION_FP16>, fill_mma<XN_PRECISION_FP16, true>},
+    {mma_bytes<XN_PRECISION_FP16>, fill_mma<XN_PRECISION_FP16, false>},
 };
 
 bool xn_cuda_part_bytes(const xn_weights *weights, xn_cuda_part part, size_t *bytes) {

@@ -30,7 +30,7 @@ typedef enum {
 #define XN_CUDA_WANT(part) ((uint64_t)1 << (part))
 
 /* What a part is, on the host: its size, false where that passes the address space; its bytes, to
- * zero-filled memory. Not of the filters of real_mma.cu, which are made on the device. */
+ * zero-filled memory. */
 bool xn_cuda_part_bytes(const xn_weights *weights, xn_cuda_part part, size_t *bytes);
 void xn_cuda_part_fill(const xn_weights *weights, xn_cuda_part part, void *out);
 

@@ -136,7 +136,6 @@ const void *xn_cuda_part_of(const xn_prepared *weights, xn_cuda_part part) {
     return __atomic_load_n(&weights->parts[part], __ATOMIC_ACQUIRE);
 }
 
-/* To *out, which is the slot of the part or memory of the caller. */
 static xn_status upload_part(const xn_prepared *p, xn_cuda_part part, void **out, xn_error *error) {
     size_t bytes;
     if (!xn_cuda_part_bytes(p->source, part, &bytes))
@@ -153,61 +152,11 @@ static xn_status upload_part(const xn_prepared *p, xn_cuda_part part, void **out
     return status;
 }
 
-static bool is_of_mma(xn_cuda_part part) {
-    return part >= XN_CUDA_PART_TF32_SIGNS && part <= XN_CUDA_PART_FP16_REALS;
-}
-
-/* From the real weights on the device; exponent is NULL but for XN_CUDA_PART_FP16_REALS. */
-static xn_status convert(const xn_prepared *p, xn_cuda_part part, const float *real, void **out,
-                         xn_error *error) {
-    const xn_weights *w = p->source;
-    xn_cuda_mma_filters f = {};
-    f.precision = part >= XN_CUDA_PART_FP16_SIGNS ? XN_PRECISION_FP16 : XN_PRECISION_TF32;
-    f.signs = part == XN_CUDA_PART_TF32_SIGNS || part == XN_CUDA_PART_FP16_SIGNS;
-    f.out_channels = w->out_channels;
-    f.group_channels = w->group_channels;
-    f.taps = (int64_t)w->kernel_h * w->kernel_w;
-    f.real = real;
-    if (part == XN_CUDA_PART_FP16_REALS)
-        f.exponent = (const int32_t *)xn_cuda_part_of(p, XN_CUDA_PART_EXPONENTS);
-    size_t bytes;
-    if (!xn_mul_size((size_t)f.out_channels,
-                     (size_t)xn_cuda_mma_row_bytes(f.precision, f.group_channels, f.taps), &bytes))
-        return xn_fail(error, XN_ERR_DEVICE_MEMORY, "weights",
-                       "the converted weights pass the address space");
-    xn_status status = xn_cuda_check(allocate(p->device, bytes, &f.out),
-                                     "allocating converted weights on the GPU", error);
-    if (status)
-        return status;
-    cudaError_t result = xn_cuda_mma_filters_launch(&f, p->device->setup);
-    if (result == cudaSuccess)
-        result = wait_for_setup(p->device);
-    status = xn_cuda_check(result, "converting weights", error);
-    if (status)
-        release(p->device, f.out);
-    else
-        *out = f.out;
-    return status;
-}
-
-/* The real weights are there for as long as it takes, unless a plan wants them too. */
-static xn_status make_mma_filters(const xn_prepared *p, xn_cuda_part part, void **out,
-                                  xn_error *error) {
-    const void *have = xn_cuda_part_of(p, XN_CUDA_PART_REALS);
-    void *made = NULL;
-    xn_status status = have ? XN_OK : upload_part(p, XN_CUDA_PART_REALS, &made, error);
-    if (status == XN_OK)
-        status = convert(p, part, (const float *)(have ? have : made), out, error);
-    release(p->device, made);
-    return status;
-}
-
 static xn_status make_locked(const xn_prepared *p, xn_cuda_part part, xn_error *error) {
     void *memory = NULL;
     if (p->parts[part])
         return XN_OK;
-    xn_status status = is_of_mma(part) ? make_mma_filters(p, part, &memory, error)
-                                       : upload_part(p, part, &memory, error);
+    xn_status status = upload_part(p, part, &memory, error);
     if (status == XN_OK)
         __atomic_store_n(&p->parts[part], memory, __ATOMIC_RELEASE);
     return status;

@@ -54,17 +54,6 @@ XN_HD int64_t xn_cuda_mma_pixel_bytes(const xn_conv *c) {
 cudaError_t xn_cuda_mma_pack_launch(const xn_conv *conv, int64_t images, const void *input,
                                     void *pixels, bool overlapped, cudaStream_t stream);
 
-/* Filters of one precision and mode from the real ones, [O][C/groups][taps]; those of mode bwn are
- * +-1. */
-typedef struct xn_cuda_mma_filters {
-    int32_t precision, out_channels, group_channels;
-    int64_t taps;
-    const float *real;
-    const int32_t *exponent; /* NULL: 0 */
-    bool signs;
-    void *out;
-} xn_cuda_mma_filters;
-cudaError_t xn_cuda_mma_filters_launch(const xn_cuda_mma_filters *filters, cudaStream_t stream);
 cudaError_t xn_cuda_mma_pack_load(void);
 
 #endif

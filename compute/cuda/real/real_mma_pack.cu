@@ -1,5 +1,5 @@
-/* real_mma_pack.cu: the first pass of real_mma.cu, and its filters. Both turn channels innermost
- * and round to the precision of the matrix units (real_mma.h).
+/* real_mma_pack.cu: the first pass of real_mma.cu, which turns channels innermost and rounds to the
+ * precision of the matrix units (real_mma.h).
  *
  * Pixels are bound by memory: each value is read once and written once. A warp takes 16
  * neighbouring positions and two units of each (or 32 and one): it reads whole sectors of every
@@ -9,10 +9,7 @@
 #include "ptx.cuh"
 #include "real_mma.h"
 
-#include <type_traits>
-
-/* ---- rounding: as bits, in the low half of the word for fp16 ---- */
-
+/* As bits, in the low half of the word for fp16. */
 template <int PRECISION>
 __device__ __forceinline__ uint32_t round_to(float v) {
     if (PRECISION == XN_PRECISION_FP16)
@@ -26,8 +23,6 @@ __device__ __forceinline__ uint32_t round_to(float v) {
     return 0;
 #endif
 }
-
-/* ---- pixels ---- */
 
 struct pack_args {
     xn_conv conv;
@@ -128,51 +123,9 @@ cudaError_t xn_cuda_mma_pack_launch(const xn_conv *conv, int64_t images, const v
         grid, XN_CUDA_THREADS, 0, overlapped, stream, a);
 }
 
-/* ---- filters ---- */
-
-template <int PRECISION>
-__global__ void __launch_bounds__(XN_CUDA_THREADS)
-    mma_filters_kernel(const __grid_constant__ xn_cuda_mma_filters f) {
-    typedef
-        typename std::conditional<PRECISION == XN_PRECISION_FP16, uint16_t, uint32_t>::type bits;
-    const int64_t row = xn_cuda_mma_row_bytes(PRECISION, f.group_channels, f.taps) / sizeof(bits);
-    const int64_t tap_elements = (int64_t)xn_cuda_mma_tap_units(PRECISION, f.group_channels) *
-                                 xn_cuda_mma_unit_bytes(PRECISION, f.group_channels) / sizeof(bits);
-    for (int64_t e = (int64_t)blockIdx.x * XN_CUDA_THREADS + threadIdx.x; e < f.out_channels * row;
-         e += (int64_t)gridDim.x * XN_CUDA_THREADS) {
-        const int64_t filter = e / row, tap = e % row / tap_elements, c = e % row % tap_elements;
-        float value = 0.0f;
-        if (tap < f.taps && c < f.group_channels) {
-            const float w = f.real[(filter * f.group_channels + c) * f.taps + tap];
-            value = f.exponent ? scalbnf(w, -f.exponent[filter]) : w;
-            if (PRECISION == XN_PRECISION_TF32 && isfinite(w)) /* must not round to infinity */
-                value = copysignf(fminf(fabsf(w), 0x1.ffcp127f), w);
-            if (f.signs)
-                value = xn_sign_bit(w) ? 1.0f : -1.0f;
-        }
-        ((bits *)f.out)[e] = (bits)round_to<PRECISION>(value);
-    }
-}
-
-cudaError_t xn_cuda_mma_filters_launch(const xn_cuda_mma_filters *filters, cudaStream_t stream) {
-    const int64_t elements =
-        xn_cuda_mma_row_bytes(filters->precision, filters->group_channels, filters->taps) /
-        xn_cuda_mma_element_bytes(filters->precision) * filters->out_channels;
-    return xn_cuda_launch(
-        filters->precision == XN_PRECISION_FP16 ? mma_filters_kernel<XN_PRECISION_FP16>
-                                                : mma_filters_kernel<XN_PRECISION_TF32>,
-        xn_cuda_grid(elements, XN_CUDA_THREADS), XN_CUDA_THREADS, 0, stream, *filters);
-}
-
 cudaError_t xn_cuda_mma_pack_load(void) {
     cudaError_t e = xn_cuda_load(mma_pack_kernel<XN_PRECISION_FP16, 8>);
     if (e == cudaSuccess)
         e = xn_cuda_load(mma_pack_kernel<XN_PRECISION_FP16, 16>);
-    if (e == cudaSuccess)
-        e = xn_cuda_load(mma_pack_kernel<XN_PRECISION_TF32, 16>);
-    if (e == cudaSuccess)
-        e = xn_cuda_load(mma_filters_kernel<XN_PRECISION_FP16>);
-    if (e == cudaSuccess)
-        e = xn_cuda_load(mma_filters_kernel<XN_PRECISION_TF32>);
-    return e;
+    return e == cudaSuccess ? xn_cuda_load(mma_pack_kernel<XN_PRECISION_TF32, 16>) : e;
 }

@@ -124,20 +124,23 @@ static void make_bits(problem *x) {
     x->bits.box = box;
 }
 
+static const void *copy_part(problem *x, xn_cuda_part part) {
+    size_t bytes;
+    ck_assert(xn_cuda_part_bytes(x->p.weights, part, &bytes));
+    std::vector<unsigned char> all(bytes);
+    xn_cuda_part_fill(x->p.weights, part, all.data());
+    return x->memory.copy(all);
+}
+
 static void make_mma(problem *x) {
     const xn_conv *c = &x->p.conv;
-    const int64_t taps = (int64_t)c->kernel_h * c->kernel_w;
-    xn_cuda_mma_filters f = {};
-    f.precision = c->precision;
-    f.out_channels = c->out_channels;
-    f.group_channels = c->group_channels;
-    f.taps = taps;
-    f.real = x->weights;
-    f.signs = c->mode == XN_MODE_BWN;
-    f.out = x->memory.room(
-        (size_t)(xn_cuda_mma_row_bytes(c->precision, c->group_channels, taps) * c->out_channels));
-    CUDA(xn_cuda_mma_filters_launch(&f, NULL));
-    x->real.weights = f.out;
+    const bool fp16 = c->precision == XN_PRECISION_FP16, signs = c->mode == XN_MODE_BWN;
+    const xn_cuda_part part = fp16    ? signs ? XN_CUDA_PART_FP16_SIGNS : XN_CUDA_PART_FP16_REALS
+                              : signs ? XN_CUDA_PART_TF32_SIGNS
+                                      : XN_CUDA_PART_TF32_REALS;
+    x->real.weights = copy_part(x, part);
+    if (part == XN_CUDA_PART_FP16_REALS)
+        x->real.exponent = (const int32_t *)copy_part(x, XN_CUDA_PART_EXPONENTS);
     x->real.pixels = x->memory.room((size_t)(x->p.images * xn_cuda_mma_pixel_bytes(c)));
 }
 
