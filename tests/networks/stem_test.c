@@ -44,8 +44,9 @@ static void draw(xn_rng *rng, bool fast, stem *s) {
                 .nhwc = below(rng, 3) > 0,
                 .channels = fast ? 3 : 1 + below(rng, 5),
                 .height = fast ? 20 + below(rng, 30) : 3 + below(rng, 20),
-                .width = fast ? 4 * (5 + below(rng, 24)) : 3 + below(rng, 40),
-                .filters = fast ? 16 * (1 + below(rng, 5)) : 1 + below(rng, 70),
+                .width = fast ? 4 * (5 + below(rng, 24)) + (below(rng, 4) ? 0 : 70 * below(rng, 4))
+                              : 3 + below(rng, 40),
+                .filters = fast ? 16 * (below(rng, 2) ? 4 : 1 + below(rng, 8)) : 1 + below(rng, 70),
                 .stride = fast ? 2 : 1 + below(rng, 3)};
     s->kernel_h = s->kernel_w = fast ? (below(rng, 2) ? 7 : 3) : 1 + below(rng, 7);
     s->pad = fast || below(rng, 2) ? s->kernel_h / 2 : below(rng, 5);
