@@ -245,6 +245,13 @@ static bool stem_tiles_bytes(const xn_weights *w, size_t *bytes) {
                          sizeof(uint32_t), bytes);
 }
 
+/* Plane n of weight `at` of filter o. */
+static uint8_t stem_digit(const xn_weights *w, int32_t o, int32_t at, int32_t n) {
+    const xn_planes *p = w->planes;
+    const int32_t digit = xn_plane_digit(p->weight[(int64_t)o * p->terms + at], n, p->count);
+    return (uint8_t)(w->scale[o] < 0.0f ? -digit : digit);
+}
+
 template <int SHIFT>
 static void fill_tiles(const xn_weights *w, void *out) {
     const xn_planes *p = w->planes;
@@ -254,13 +261,35 @@ static void fill_tiles(const xn_weights *w, void *out) {
             const int32_t c = at % channels, j = at / channels % p->kernel_w;
             const int32_t i = at / channels / p->kernel_w;
             for (int32_t n = 0; n < p->count; n++) {
-                const int32_t digit =
-                    xn_plane_digit(p->weight[(int64_t)o * p->terms + at], n, p->count);
                 const int32_t place = j + SHIFT, lane = o % 16 / 2 * 4 + place / 2;
                 const int64_t at_word = ((o / 16 * (int64_t)rows + i) * p->count + n) * 128 +
                                         lane * 4 + place % 2 * 2 + o % 2;
-                ((uint32_t *)out)[at_word] |=
-                    (uint32_t)(uint8_t)(w->scale[o] < 0.0f ? -digit : digit) << 8 * c;
+                ((uint32_t *)out)[at_word] |= (uint32_t)stem_digit(w, o, at, n) << 8 * c;
+            }
+        }
+}
+
+/* [O/64][planes][steps of K][halves][64][4] words: of each step lane l has words l % 4 of both
+ * halves. Byte n of a row i of taps is of word n / 4 of lane i for the first 16, then the lane is
+ * that of two rows (stem_wide.cuh). */
+static bool stem_wide_bytes(const xn_weights *w, size_t *bytes) {
+    return filters_times(w, 2 * XN_STEM_WIDE_STEPS, 32, bytes);
+}
+
+static void fill_wide(const xn_weights *w, void *out) {
+    const xn_planes *p = w->planes;
+    const int32_t row = p->terms / p->kernel_h;
+    for (int32_t o = 0; o < w->out_channels; o++)
+        for (int32_t at = 0; at < p->terms; at++) {
+            const int32_t i = at / row, n = at % row;
+            const int32_t slot = n == 20 ? 9 : n >= 16 ? 6 + i % 2 : i < 6 ? i : 8; /* of a lane */
+            const int32_t lane = n < 16 ? n / 4 : i / 2, byte = n < 20 ? n % 4 : i % 2;
+            const int32_t filter = o % 16 / 2 * 8 + o % 64 / 16 * 2 + o % 2;
+            for (int32_t d = 0; d < 2; d++) {
+                const int64_t step = (o / XN_STEM_WIDE_FILTERS * 2 + d) * XN_STEM_WIDE_STEPS * 2;
+                ((uint8_t *)
+                     out)[((step + slot) * XN_STEM_WIDE_FILTERS + filter) * 16 + lane * 4 + byte] =
+                    stem_digit(w, o, at, d);
             }
         }
 }
@@ -288,6 +317,7 @@ static const kind kinds[] = {
     {stem_border_bytes, fill_stem_border}, /* XN_CUDA_PART_STEM_BORDER */
     {stem_tiles_bytes, fill_tiles<0>},     /* XN_CUDA_PART_STEM_TILES */
     {stem_tiles_bytes, fill_tiles<1>},     /* XN_CUDA_PART_STEM_SHIFTED */
+    {stem_wide_bytes, fill_wide},          /* XN_CUDA_PART_STEM_WIDE */
     {mma_bytes<XN_PRECISION_TF32>, fill_mma<XN_PRECISION_TF32, true>}, /* XN_CUDA_PART_TF32_SIGNS */
     {mma_bytes<XN_PRECISION_TF32>, fill_mma<XN_PRECISION_TF32, false>},
     {mma_bytes<XN_PRECISION_FP16>, fill_mma<XN_PRECISION_FP16, true>},

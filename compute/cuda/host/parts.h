@@ -17,7 +17,8 @@ typedef enum {
     XN_CUDA_PART_STEM,         /* int32 [O][KH][KW][C] (xn_planes.h), */
     XN_CUDA_PART_STEM_BORDER,  /* its border, */
     XN_CUDA_PART_STEM_TILES,   /* and as the operands of stem.cuh, */
-    XN_CUDA_PART_STEM_SHIFTED, /* one place on */
+    XN_CUDA_PART_STEM_SHIFTED, /* one place on, */
+    XN_CUDA_PART_STEM_WIDE,    /* or as those of stem_wide.cuh */
     /* Filters of real_mma.cu, by precision and mode. */
     XN_CUDA_PART_TF32_SIGNS,
     XN_CUDA_PART_TF32_REALS,

@@ -1,6 +1,7 @@
 /* plan.cu: a step made ready to run: how (paths.h), and how much memory of the stream it takes. All
  * decisions and all allocation are here. */
 #include "xn_cuda.h"
+#include "xn_planes.h"
 
 #include <string.h>
 
@@ -35,7 +36,9 @@ void xn_cuda_plan_terms(const xn_plan *plan, double terms[XN_CUDA_TERMS]) {
     plan->how.path->terms(&plan->how.job, &plan->stream->device->chip, plan->how.state, terms);
 }
 
-xn_cuda_part xn_cuda_stem_part(const xn_plan *plan) {
+xn_cuda_part xn_cuda_stem_part(const xn_plan *plan, const xn_planes *planes) {
+    if (xn_cuda_stem_is_wide(&plan->step, planes->count, &plan->stream->device->chip))
+        return XN_CUDA_PART_STEM_WIDE;
     if (!xn_cuda_stem_has_tiles(&plan->step, &plan->stream->device->chip))
         return XN_CUDA_PART_STEM;
     return xn_stem_shift(&plan->step.conv) ? XN_CUDA_PART_STEM_SHIFTED : XN_CUDA_PART_STEM_TILES;
@@ -44,7 +47,8 @@ xn_cuda_part xn_cuda_stem_part(const xn_plan *plan) {
 uint64_t xn_cuda_plan_wants(const xn_plan *plan, const xn_prepared *prepared) {
     const xn_cuda_choice *how = &plan->how;
     if (plan->step.kind == XN_STEP_STEM)
-        return XN_CUDA_WANT(xn_cuda_stem_part(plan)) | XN_CUDA_WANT(XN_CUDA_PART_STEM_BORDER);
+        return XN_CUDA_WANT(xn_cuda_stem_part(plan, prepared->source->planes)) |
+               XN_CUDA_WANT(XN_CUDA_PART_STEM_BORDER);
     if (plan->step.kind == XN_STEP_TOP_K && plan->step.conv.mode == XN_MODE_XNOR)
         return XN_CUDA_WANT(XN_CUDA_PART_CODES);
     if (!how->path)

@@ -1,5 +1,5 @@
 /* stem.cu: which kernel runs a stem, and its launch; the kernel for any geometry. */
-#include "stem.cuh"
+#include "stem_wide.cuh"
 
 #include <algorithm>
 #include <cmath>
@@ -170,6 +170,14 @@ bool xn_cuda_stem_has_tiles(const xn_step *step, const xn_cuda_chip *chip) {
     return tile_bytes(&a) <= SHARED_BYTES;
 }
 
+bool xn_cuda_stem_is_wide(const xn_step *step, int32_t planes, const xn_cuda_chip *chip) {
+    const xn_conv *c = &step->conv;
+    return chip->wgmma && xn_cuda_stem_has_tiles(step, chip) && step->pool && planes == 2 &&
+           c->channels == 3 && c->stride_h == 2 && c->stride_w == 2 && c->pad_left == 3 &&
+           c->kernel_w < XN_STEM_COLUMNS && c->out_channels % XN_STEM_WIDE_FILTERS == 0 &&
+           c->epilogue.datatype != XN_FP32;
+}
+
 typedef void (*stem_function)(const stem_args);
 #define KERNELS(planes, rows, stride)                                                              \
     { stem_kernel<planes, rows, stride, false>, stem_kernel<planes, rows, stride, true> }
@@ -181,11 +189,33 @@ static const stem_function kernels[2][2][2][2] = {
      {KERNELS(3, ROWS_LARGE, 0), KERNELS(3, ROWS_LARGE, 2)}},
 };
 
-/* Whether neighbouring outputs of a row, two with a pool and else four, may be stored at once. */
-static bool have_vectors(const stem_args *a) {
-    const int32_t each = a->pool ? 2 : 4, bytes = a->e.what.datatype == XN_FP16 ? 2 : 4;
+/* Whether `each` neighbouring outputs of a row may be stored at once. */
+static bool have_vectors(const stem_args *a, int32_t each) {
+    const int32_t bytes = a->e.what.datatype == XN_FP16 ? 2 : 4;
     return a->conv.out_width % each == 0 && a->e.output_gap % each == 0 &&
            (uintptr_t)a->e.output % (uintptr_t)(each * bytes) == 0;
+}
+
+static cudaError_t launch_wide(stem_args *a, const xn_cuda_chip *chip, bool overlapped,
+                               cudaStream_t stream) {
+    const xn_conv *c = &a->conv;
+    const int32_t across = (c->out_width - 1) / WIDE_ACROSS + 1;
+    const int32_t filters = c->out_channels / XN_STEM_WIDE_FILTERS;
+    double least = 0.0;
+    for (int32_t band = 1; band <= c->out_height; band++) {
+        const int32_t bands = (c->out_height - 1) / band + 1;
+        const double blocks = (double)(a->images * bands * across * filters);
+        const double cost = (band + 2.0) * std::max(1.4, std::ceil(blocks / chip->multiprocessors));
+        if (band == 1 || cost < least) {
+            a->band = band;
+            a->bands = bands;
+            least = cost;
+        }
+    }
+    a->vectors = have_vectors(a, 8);
+    const dim3 grid((unsigned)(a->images * a->bands), (unsigned)filters, (unsigned)across);
+    return xn_cuda_launch_with(stem_wide_kernel, grid, WIDE_WARPS * 32, WIDE_DYNAMIC, overlapped,
+                               stream, *a);
 }
 
 cudaError_t xn_cuda_stem_launch(const xn_step *step, int64_t images, const xn_cuda_chip *chip,
@@ -220,8 +250,10 @@ cudaError_t xn_cuda_stem_launch(const xn_step *step, int64_t images, const xn_cu
         if (e != cudaSuccess)
             return e;
     }
-    a.vectors = have_vectors(&a);
     a.quads = a.quads && (uintptr_t)a.input % 4 == 0;
+    if (xn_cuda_stem_is_wide(step, a.count, chip))
+        return launch_wide(&a, chip, overlapped, stream);
+    a.vectors = have_vectors(&a, a.pool ? 2 : 4);
     const int32_t filters = a.filter_warps * XN_STEM_FILTERS;
     const dim3 grid((unsigned)(images * a.bands), (unsigned)((c->out_channels - 1) / filters + 1),
                     (unsigned)((a.tiles - 1) / a.across + 1));
@@ -231,7 +263,10 @@ cudaError_t xn_cuda_stem_launch(const xn_step *step, int64_t images, const xn_cu
 }
 
 cudaError_t xn_cuda_stem_load(const xn_cuda_chip *chip) {
+    bool usable = true;
     cudaError_t e = xn_cuda_load(stem_any_kernel);
+    if (e == cudaSuccess && chip->wgmma)
+        e = xn_cuda_load_wgmma(stem_wide_kernel, WIDE_DYNAMIC, &usable);
     const stem_function *all = &kernels[0][0][0][0];
     for (size_t n = 0; chip->matrix && n < sizeof kernels / sizeof *all; n++)
         if (e == cudaSuccess)
