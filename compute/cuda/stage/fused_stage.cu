@@ -200,6 +200,12 @@ cudaError_t xn_cuda_stage_launch(const xn_step *step, int64_t images, const xn_c
     const int64_t blocks = ((images - 1) / cut->images + 1) * a.bands * cut->cluster;
     a.io = *io;
     a.images = images;
+    a.by_cluster = xn_fast_divisor_of(cut->cluster);
+    a.by_bands = xn_fast_divisor_of(a.bands);
+    a.by_filter_warps = xn_fast_divisor_of(a.filter_warps);
+    a.by_height = xn_fast_divisor_of(a.height);
+    a.by_width = xn_fast_divisor_of(a.width);
+    a.by_pooled = xn_fast_divisor_of(a.width / 2);
     return xn_cuda_launch_clusters(kernel_of(&step->conv), dim3((unsigned)blocks), STAGE_THREADS,
                                    (size_t)bytes, chip->overlaps, cut->cluster, stream, a);
 }

@@ -45,19 +45,19 @@ struct stage_block {
     __device__ __forceinline__ stage_block(const stage_args &args, char *memory)
         : a(args), shared(memory) {
         const int32_t warp = (int32_t)threadIdx.x / 32, more = a.io.layers - 1;
-        const int32_t block = (int32_t)blockIdx.x / a.io.cut.cluster;
-        const int32_t number = block % a.bands;
-        rank = (int32_t)blockIdx.x % a.io.cut.cluster;
-        image = (int64_t)(block / a.bands) * a.io.cut.images;
+        const int32_t block = xn_divide((int32_t)blockIdx.x, a.by_cluster);
+        const int32_t group = xn_divide(block, a.by_bands), number = block - group * a.bands;
+        rank = (int32_t)blockIdx.x - block * a.io.cut.cluster;
+        image = (int64_t)group * a.io.cut.images;
         images = (int32_t)min((int64_t)a.io.cut.images, a.images - image);
         places = (uint32_t *)(shared + a.places);
         windows = (uint2 *)(shared + a.windows);
         from = number * a.io.cut.band;
         to = min(from + a.io.cut.band, a.height);
-        top = max(from - more, 0) / a.align * a.align;
+        top = max(from - more, 0) & -a.align;
         bottom = min(to + more, a.height);
-        filter_warp = warp % a.filter_warps;
-        pixel_warp = warp / a.filter_warps;
+        pixel_warp = xn_divide(warp, a.by_filter_warps);
+        filter_warp = warp - pixel_warp * a.filter_warps;
     }
 
     /* Images behind the first are whole, and so is that. */
@@ -92,11 +92,8 @@ struct stage_block {
         const uint32_t fill = a.pad_value > 0 ? 0xffffffffu : 0u;
         uint4 *grid = (uint4 *)(shared + a.grid);
 #pragma unroll 1
-        for (uint32_t n = threadIdx.x; n < a.grid_bytes / 8; n += blockDim.x)
+        for (uint32_t n = threadIdx.x; n < a.grid_bytes / 8; n += STAGE_THREADS)
             grid[n] = make_uint4(fill, fill, fill, fill);
-#pragma unroll 1
-        for (uint32_t n = threadIdx.x; n < a.popcounts_bytes / 4; n += blockDim.x)
-            popcounts()[n] = fill ? shape::CHANNELS : 0;
     }
 
     /* Past the last pixel lie places of their own, behind the grids' rows, for what fills a unit.
@@ -104,9 +101,10 @@ struct stage_block {
     __device__ __forceinline__ void number_pixels() const {
         const int32_t units = (pixels() + STAGE_UNIT - 1) / STAGE_UNIT;
 #pragma unroll 1
-        for (int32_t i = (int32_t)threadIdx.x; i < units * STAGE_UNIT; i += (int32_t)blockDim.x) {
+        for (int32_t i = (int32_t)threadIdx.x; i < units * STAGE_UNIT; i += STAGE_THREADS) {
             const bool exists = i < pixels();
-            const int32_t row = exists ? i / a.width : 0, number = row / a.height;
+            const int32_t row = exists ? xn_divide(i, a.by_width) : 0;
+            const int32_t number = xn_divide(row, a.by_height);
             const int32_t x = exists ? i - row * a.width : i - pixels();
             const int32_t y = top + row - number * a.height;
             const int32_t across = x == 0 ? 0 : x == a.width - 1 ? 2 : 1;
@@ -118,43 +116,49 @@ struct stage_block {
         }
     }
 
-    /* The input's bits, of the block's rows and one more on each side, and how many are set. */
-    __device__ __forceinline__ void load_bits() const {
+    /* Starts copying the input's bits, of the block's rows and one more on each side. */
+    __device__ __forceinline__ void copy_bits() const {
+        enum { CHUNKS = WORDS < 4 ? 1 : WORDS / 4, BYTES = WORDS * 4 / CHUNKS };
         const int32_t first = max(top - 1, 0), last = min(bottom + 1, a.height);
-        const uint2 *words =
-            (const uint2 *)(a.io.bits + (image * a.height + first) * a.width * WORDS);
+        const char *bits =
+            (const char *)a.io.bits + (image * a.height + first) * a.width * (CHUNKS * BYTES);
+        const uint32_t grid = xn_shared_address(shared) + grid_of(0);
         const int32_t all = (last - first + (images - 1) * a.height) * a.width;
-#pragma unroll 3
-        for (int32_t n = (int32_t)threadIdx.x; n < all; n += STAGE_THREADS) {
-            const int32_t row = n / a.width, x = n - row * a.width;
-            const uint32_t position =
-                (uint32_t)((first + row - top + row / a.height + 1) * a.pitch + x + 1);
-            uint32_t set = 0;
-#pragma unroll
-            for (int pair = 0; pair < WORDS / 2; pair++) {
-                const uint2 v = __ldg(words + n * (WORDS / 2) + pair);
-                *(uint2 *)(shared + grid_of(0) + (stage_byte<WORDS>(position) ^ 8u * pair)) = v;
-                set += (uint32_t)(__popc(v.x) + __popc(v.y));
-            }
-            popcounts()[position] = set;
+#pragma unroll 1
+        for (int32_t n = (int32_t)threadIdx.x; n < all * CHUNKS; n += STAGE_THREADS) {
+            const int32_t row = xn_divide(n / CHUNKS, a.by_width), x = n / CHUNKS - row * a.width;
+            const int32_t grid_row = first + row - top + xn_divide(row, a.by_height) + 1;
+            const uint32_t position = (uint32_t)(grid_row * a.pitch + x + 1);
+            xn_copy_async_at<BYTES>(grid + (stage_byte<WORDS>(position) ^ n % CHUNKS * 16u),
+                                    bits + n * BYTES, true);
         }
+        xn_copy_commit();
     }
 
-    /* Of what a layer has made: the bits set at each pixel. */
+    /* Of what a layer reads, the bits set at each position. Lanes next to each other have the
+     * chunks of one. */
     __device__ __forceinline__ void count_bits(int32_t layer) const {
-        const char *grid = shared + grid_of(layer + 1);
-        int32_t begin, end;
-        pixels_of(layer, &begin, &end);
+        enum { CHUNKS = WORDS < 4 ? 1 : WORDS / 4, OF_CHUNK = WORDS / CHUNKS };
+        const char *grid = shared + grid_of(layer);
+        const int32_t more = a.io.layers - 1 - layer, first = max(from - more, 0) - top;
+        const int32_t last = min(to + more, a.height) - top + (images - 1) * (a.height + 1) + 2;
+        const int32_t chunks = (last - first) * a.pitch * CHUNKS;
 #pragma unroll 1
-        for (int32_t i = begin + (int32_t)threadIdx.x; i < end; i += (int32_t)blockDim.x) {
-            const uint32_t position = places[i] & 0xffffu;
-            uint32_t set = 0;
+        for (int32_t n = (int32_t)threadIdx.x; n < (chunks + 31) / 32 * 32; n += STAGE_THREADS) {
+            const uint32_t position = (uint32_t)(first * a.pitch + n / CHUNKS);
+            uint32_t words[OF_CHUNK], set = 0;
+            memcpy(words,
+                   __builtin_assume_aligned(grid + (stage_byte<WORDS>(position) ^ n % CHUNKS * 16u),
+                                            OF_CHUNK * 4),
+                   sizeof words);
 #pragma unroll
-            for (int pair = 0; pair < WORDS / 2; pair++) {
-                const uint2 v = *(const uint2 *)(grid + (stage_byte<WORDS>(position) ^ 8u * pair));
-                set += (uint32_t)(__popc(v.x) + __popc(v.y));
-            }
-            popcounts()[position] = set;
+            for (int word = 0; word < OF_CHUNK; word++)
+                set += (uint32_t)__popc(words[word]);
+#pragma unroll
+            for (int lane = 1; lane < CHUNKS; lane *= 2)
+                set += __shfl_xor_sync(0xffffffffu, set, lane);
+            if (n % CHUNKS == 0)
+                popcounts()[position] = set;
         }
     }
 
@@ -167,18 +171,17 @@ struct stage_block {
         begin = begin / STAGE_UNIT * STAGE_UNIT;
         end = (end + STAGE_UNIT - 1) / STAGE_UNIT * STAGE_UNIT;
 #pragma unroll 1
-        for (int32_t i = begin + (int32_t)threadIdx.x; i < end; i += (int32_t)blockDim.x) {
+        for (int32_t i = begin + (int32_t)threadIdx.x; i < end; i += STAGE_THREADS) {
             const uint32_t place = places[i];
             const uint32_t *up = popcounts() + (place & 0xffffu) - a.pitch - 1;
             const uint32_t *mid = up + a.pitch, *low = mid + a.pitch;
             const uint32_t set =
                 (up[0] + up[1] + up[2]) + (mid[0] + mid[1] + mid[2]) + (low[0] + low[1] + low[2]);
-            windows[i] =
-                make_uint2(__float_as_uint(-4.0f * 8388608.0f - 2.0f * (float)(set + (set & 1))),
-                           ((place >> 16 & 15) * 2 + (set & 1)) * a.table_row);
+            windows[i] = make_uint2(STAGE_AWAY + (set + 1) / 2,
+                                    ((place >> 16 & 15) * 2 + (set & 1)) * a.table_row);
         }
 #pragma unroll 1
-        for (int32_t n = (int32_t)threadIdx.x; n < filters(); n += (int32_t)blockDim.x)
+        for (int32_t n = (int32_t)threadIdx.x; n < filters(); n += STAGE_THREADS)
             shift[n] += 0.0f;
     }
 
@@ -219,7 +222,7 @@ struct stage_block {
         const float *of_filters = (const float *)(l.filters + shape::CHANNELS * shape::ROW_WORDS);
 #pragma unroll 1
         for (int32_t row = (int32_t)threadIdx.x / 32; row < STAGE_TABLE_ROWS;
-             row += (int32_t)blockDim.x / 32) {
+             row += STAGE_THREADS / 32) {
             const float *values = row < STAGE_FACTOR    ? of_filters + row * shape::CHANNELS
                                   : row == STAGE_FACTOR ? l.factor
                                   : row == STAGE_BIAS   ? l.bias
@@ -240,11 +243,11 @@ struct stage_block {
         const int32_t warp = unit * a.filter_warps + filter_warp;
         return (uint4 *)shared + warp * (stage_values<Real>::VECTORS * 32) + threadIdx.x % 32;
     }
-    /* The same of any four pixels. */
-    __device__ __forceinline__ const uint4 *values_of_four(int32_t four) const {
-        const int32_t warp = four / 4 * a.filter_warps + filter_warp;
-        return (const uint4 *)shared + warp * (stage_values<Real>::VECTORS * 32) +
-               threadIdx.x % 32 / 4 * 4 + four % 4;
+    /* The same of any four filters and the four pixels that a pixel is one of. */
+    __device__ __forceinline__ const uint4 *values_of_four(int32_t four, int32_t pixel) const {
+        const int32_t warp = pixel / STAGE_UNIT * a.filter_warps + four / 8;
+        return (const uint4 *)shared + warp * (stage_values<Real>::VECTORS * 32) + four % 8 * 4 +
+               pixel % STAGE_UNIT / 4;
     }
     /* Element 0 of a filter, of the block's first, and of its first pixel. */
     __device__ __forceinline__ int64_t element_of(int32_t filter) const {
@@ -341,7 +344,7 @@ struct stage_block {
                            (int64_t)number * shape::CHANNELS * a.height * a.width;
 #pragma unroll 1
             for (int32_t n = (int32_t)threadIdx.x * fours; n < filters() * all;
-                 n += (int32_t)blockDim.x * fours) {
+                 n += STAGE_THREADS * fours) {
                 const value_at at = place_of(from, all, number, n);
                 if (a.single)
                     output[at.element] = *at.value;
@@ -440,8 +443,8 @@ struct stage_block {
 
     /* The warp's first unit of a layer. */
     __device__ __forceinline__ int32_t first_unit(const layer_of_block &l) const {
-        const int32_t unit = l.begin / STAGE_UNIT, own = pixel_warp - unit % a.pixel_warps;
-        return unit + (own < 0 ? own + a.pixel_warps : own);
+        const int32_t unit = l.begin / STAGE_UNIT;
+        return unit + ((pixel_warp - unit) & (a.pixel_warps - 1));
     }
 
     /* The first residuals of the first layer, of 512 channels all. */
@@ -525,68 +528,58 @@ struct stage_block {
         }
     }
 
-    /* Means of 2 x 2 of the last layer's values, as the step avg_pool has them. A lane has 4
-     * filters of 4 neighbouring pixels, where these are of one row. */
-    __device__ __forceinline__ void store_pooled_fours() const {
-        const int32_t width = a.width / 2, plane = a.height / 2 * width, fours = a.width / 4;
-        const int32_t first = (from - top) * fours, all = (pixels_to(to) / 4 - first) / 2;
-        const int32_t g = (int32_t)threadIdx.x % 32 / 4, q = (int32_t)threadIdx.x % 4;
-        Real *pooled = (Real *)a.io.pooled + (image * shape::CHANNELS + rank * filters()) * plane +
-                       from / 2 * width + (filter_warp * 32 + g * 4) * plane;
-#pragma unroll 1
-        for (int32_t own = pixel_warp * 4 + q; own < all; own += a.pixel_warps * 4) {
-            const int32_t row = own / fours, four = first + row * fours + own;
-            const int32_t number = row * 2 / a.height;
-            Real *to_own = pooled + own * 2 + number * (shape::CHANNELS - 1) * plane;
-            stage_values<Real> up, low;
-            up.load(values_of_four(four));
-            low.load(values_of_four(four + fours));
-#pragma unroll
-            for (int n = 0; n < 4; n++)
-                xn_store(to_own + n * plane,
-                         {stage_mean<Real>(up.at(n, 0), up.at(n, 1), low.at(n, 0), low.at(n, 1)),
-                          stage_mean<Real>(up.at(n, 2), up.at(n, 3), low.at(n, 2), low.at(n, 3))});
-        }
-    }
-
-    /* The same value by value: a thread has a pixel, and of its filters every `sharing`-th four. */
+    /* Means of 2 x 2 of the last layer's values, as the step avg_pool has them. A lane has a pixel
+     * of 4 filters, and 16 lanes pixels next to each other. */
     __device__ __forceinline__ void store_pooled() const {
         const int32_t width = a.width / 2, plane = a.height / 2 * width;
         const int32_t first = (from - top) * a.width, all = (pixels_to(to) - first) / 4;
-        const int32_t sharing = max(STAGE_THREADS / all, 1);
+        const int32_t end = (all + 15) / 16 * a.filter_warps * 8;
         Real *pooled = (Real *)a.io.pooled + (image * shape::CHANNELS + rank * filters()) * plane +
                        from / 2 * width;
 #pragma unroll 1
-        for (int32_t at = (int32_t)threadIdx.x; at < all * sharing; at += STAGE_THREADS) {
-            const int32_t share = at / all, own = at - share * all, row = own / width;
-            const int32_t pixel = first + row * 2 * a.width + (own - row * width) * 2;
-            const Real *up = values_of(pixel), *low = values_of(pixel + a.width);
-            Real *to_own = pooled + own + own / plane * (shape::CHANNELS - 1) * plane;
-#pragma unroll 1
-            for (int32_t four = share * 4; four < filters(); four += sharing * 4) {
+        for (int32_t n = (int32_t)threadIdx.x / 16; n < end; n += STAGE_THREADS / 16) {
+            const int32_t sixteen = xn_divide(n / 8, a.by_filter_warps);
+            const int32_t four = n - sixteen * a.filter_warps * 8;
+            const int32_t own = sixteen * 16 + (int32_t)threadIdx.x % 16;
+            const int32_t row = xn_divide(own, a.by_pooled),
+                          pixel = first + row * a.width + own * 2;
+            Real *to_own = pooled + own + four * 4 * plane +
+                           xn_divide(row * 2, a.by_height) * (shape::CHANNELS - 1) * plane;
+            if (own < all) {
+                stage_values<Real> up, low;
+                up.load(values_of_four(four, pixel));
+                low.load(values_of_four(four, pixel + a.width));
+                up.turn(pixel % 4 != 0);
+                low.turn((pixel + a.width) % 4 != 0);
+                Real means[4];
+                stage_means(means, up, low);
 #pragma unroll
-                for (int n = 0; n < 4; n++) {
-                    const int32_t at_n = to_filter(four) + to_filter(n);
-                    const Real *x = up + at_n, *y = low + at_n;
-                    const float mean[1] = {stage_mean<Real>(xn_to_fp32(x[0]), xn_to_fp32(x[1]),
-                                                            xn_to_fp32(y[0]), xn_to_fp32(y[1]))};
-                    xn_store(to_own + (four + n) * plane, mean);
-                }
+                for (int f = 0; f < 4; f++)
+                    to_own[f * plane] = means[f];
             }
         }
     }
 
-    /* Means of whole planes, by 8 neighbouring threads each, in the order of ops/op.cuh. */
+    /* Means of whole planes, by 8 neighbouring threads each, in the order of ops/op.cuh. A thread's
+     * pixels are 8 apart, so each second one is of the next unit. */
     __device__ __forceinline__ void store_means() const {
         const int32_t plane = a.height * a.width, share = (int32_t)threadIdx.x % 8;
+        const int32_t to_unit =
+            a.filter_warps * stage_values<Real>::VECTORS * 512 / (int32_t)sizeof(Real);
 #pragma unroll 1
-        for (int32_t n = (int32_t)threadIdx.x / 8; n < images * filters();
-             n += (int32_t)blockDim.x / 8) {
-            const int32_t number = n / filters(), filter = n - number * filters();
+        for (int32_t n = (int32_t)threadIdx.x / 8; n < images * filters(); n += STAGE_THREADS / 8) {
+            const int32_t number = xn_divide(n / 32, a.by_filter_warps);
+            const int32_t filter = n - number * filters(), first = number * plane + share;
+            const Real *even = values_of(first) + to_filter(filter);
+            const Real *odd = values_of(first + 8) + to_filter(filter);
             double sum = 0.0;
 #pragma unroll 4
-            for (int32_t pixel = share; pixel < plane; pixel += 8)
-                sum += (double)xn_to_fp32(values_of(number * plane + pixel)[to_filter(filter)]);
+            for (int32_t pixel = share; pixel < plane;
+                 pixel += 16, even += to_unit, odd += to_unit) {
+                sum += (double)xn_to_fp32(*even);
+                if (pixel + 8 < plane)
+                    sum += (double)xn_to_fp32(*odd);
+            }
 #pragma unroll
             for (int half = 4; half; half /= 2)
                 sum += __shfl_down_sync(0xffffffffu, sum, half, 8);
@@ -604,8 +597,8 @@ struct stage_block {
         uint32_t *to_words = a.io.words + (image * a.height + from) * a.width * WORDS + rank * own;
         const int32_t all = (pixels_to(to) - first) * own;
 #pragma unroll 1
-        for (int32_t n = (int32_t)threadIdx.x; n < all; n += (int32_t)blockDim.x) {
-            const int32_t pixel = n / own, word = n - pixel * own;
+        for (int32_t n = (int32_t)threadIdx.x; n < all; n += STAGE_THREADS) {
+            const int32_t pixel = xn_divide(n, a.by_filter_warps), word = n - pixel * own;
             const uint32_t at = stage_byte<WORDS>(places[first + pixel] & 0xffffu) ^
                                 (uint32_t)(rank * own + word) * 4;
             to_words[pixel * WORDS + word] =
@@ -631,13 +624,20 @@ __global__ void __launch_bounds__(STAGE_THREADS, 1)
     __syncthreads();
     stage_arrive(cluster);
     xn_wait_for_previous_kernel();
+    block.copy_bits();
     block.start_residuals();
-    block.load_bits();
-    xn_copy_wait<0>();
+    if (WORDS == 16 || a.single)
+        xn_copy_wait<0>();
+    else
+        xn_copy_wait<STAGE_AHEAD>();
     __syncthreads();
     stage_wait(cluster);
 #pragma unroll 1
     for (int32_t layer = 0;; layer++) {
+        block.count_bits(layer);
+        if (layer)
+            xn_copy_wait<0>();
+        __syncthreads();
         block.sum_windows(layer);
         __syncthreads();
         if (layer + 1 < a.io.layers) {
@@ -661,9 +661,6 @@ __global__ void __launch_bounds__(STAGE_THREADS, 1)
                 __syncthreads(); /* all warps have multiplied */
                 filters.load(a, layer + 1, block.rank);
             }
-        block.count_bits(layer);
-        xn_copy_wait<0>();
-        __syncthreads();
     }
     __syncthreads();
     if (a.io.words)
@@ -672,8 +669,6 @@ __global__ void __launch_bounds__(STAGE_THREADS, 1)
         block.store_reals();
     if (a.io.pooled && a.io.whole)
         block.store_means();
-    else if (a.io.pooled && a.width % 4 == 0)
-        block.store_pooled_fours();
     else if (a.io.pooled)
         block.store_pooled();
 #else

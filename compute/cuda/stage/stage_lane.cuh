@@ -27,6 +27,14 @@ struct stage_values {
         const __half2 pair = *(const __half2 *)&words[n / 2];
         return n % 2 ? __high2float(pair) : __low2float(pair);
     }
+    /* Of each filter pixels 2 and 3 become pixels 0 and 1. */
+    __device__ __forceinline__ void turn(bool really) {
+        uint32_t *words = (uint32_t *)v;
+#pragma unroll
+        for (int n = 0; n < 4 * VECTORS; n++)
+            if (n % (int)sizeof(Real) < (int)sizeof(Real) / 2)
+                words[n] = really ? words[n + sizeof(Real) / 2] : words[n];
+    }
     __device__ __forceinline__ void set(int filter, const float (&y)[4]) {
         uint32_t *words = (uint32_t *)v + filter * (int)sizeof(Real);
         if constexpr (sizeof(Real) == 4) {
@@ -58,6 +66,32 @@ __device__ __forceinline__ float stage_mean(float a, float b, float c, float d) 
     const stage_sum up(a, b), low(c, d), all(up.sum, low.sum);
     const float rest = up.rest + low.rest + all.rest;
     return (fabsf(rest) > 0.0f ? all.sum + rest : all.sum) * 0.25f; /* not NaN; -0 stays */
+}
+
+/* Means of pixels 0 and 1 of 4 filters above and below. In fp16 nearly all are the same whether
+ * sums are rounded down or up. */
+template <typename Real>
+__device__ __forceinline__ void stage_means(Real (&to)[4], const stage_values<Real> &up,
+                                            const stage_values<Real> &low) {
+    uint32_t differ = sizeof(Real) == 4;
+    if constexpr (sizeof(Real) == 2)
+#pragma unroll
+        for (int f = 0; f < 4; f++) {
+            const float down = __fadd_rd(__fadd_rd(up.at(f, 0), up.at(f, 1)),
+                                         __fadd_rd(low.at(f, 0), low.at(f, 1)));
+            const float above = __fadd_ru(__fadd_ru(up.at(f, 0), up.at(f, 1)),
+                                          __fadd_ru(low.at(f, 0), low.at(f, 1)));
+            const uint32_t both = xn_fp16_pair(down * 0.25f, above * 0.25f);
+            differ |= both ^ __byte_perm(both, 0, 0x1032);
+            to[f] = __ushort_as_half((unsigned short)both);
+        }
+    if (differ)
+#pragma unroll
+        for (int f = 0; f < 4; f++) {
+            const float mean[1] = {
+                stage_mean<Real>(up.at(f, 0), up.at(f, 1), low.at(f, 0), low.at(f, 1))};
+            xn_store(&to[f], mean);
+        }
 }
 
 /* Bit f of byte p of the result is the sign of filter f of pixel p. y: [filter][pixel]. */

@@ -20,6 +20,7 @@ enum {
     STAGE_AHEAD = 3,          /* units whose residuals are on their way */
     STAGE_START = 0x4B000000  /* sums: 2^23 as a float */
 };
+enum : uint32_t { STAGE_AWAY = 0xCC000000 }; /* -4 times that; 1 more takes 4 more away */
 
 struct stage_args {
     xn_cuda_stage_io io;
@@ -33,6 +34,7 @@ struct stage_args {
     int32_t filter_warps, pixel_warps; /* of a block */
     int32_t layers_beside; /* of 512 channels: layers whose filters are in shared memory, 1 or 2 */
     int32_t table_row;     /* bytes; two rows next to each other share no bank */
+    xn_fast_divisor by_cluster, by_bands, by_filter_warps, by_height, by_width, by_pooled;
     /* Shared memory, from its start. */
     uint32_t grid, grid_bytes, popcounts, popcounts_bytes, places, windows, table, table_bytes;
     uint32_t filters, barriers;
