@@ -358,10 +358,10 @@ struct stage_block {
 
     /* What a layer's loop over units takes. */
     struct layer_of_block {
-        bool last, keeps, shares;
         int32_t begin, end;                /* pixels that the layers above need */
         uint32_t pixel;                    /* of a unit: whose bits the lane stores */
         uint32_t next_grid, word, barrier; /* word: its byte */
+        int32_t receivers;                 /* of the bits; 1: the block itself */
         const char *table, *factor;        /* of the lane's filters */
     };
 
@@ -369,11 +369,10 @@ struct stage_block {
         const uint32_t lane = threadIdx.x % 32;
         layer_of_block l;
         pixels_of(layer, &l.begin, &l.end);
-        l.last = layer == a.io.layers - 1;
-        l.keeps = !l.last || a.io.pooled || a.io.output;
-        l.shares = !l.last && a.io.cut.cluster > 1;
+        l.receivers =
+            (int32_t)stage_keep(layer == a.io.layers - 1 ? 1u : (uint32_t)a.io.cut.cluster);
         l.pixel = (lane & 4) / 2 + (lane & 8) / 8 + lane % 4 * 4;
-        l.next_grid = xn_shared_address(shared) + grid_of(layer + 1);
+        l.next_grid = stage_keep(xn_shared_address(shared) + grid_of(layer + 1));
         l.word = stage_keep((uint32_t)filter_warp_of_all() * 4);
         l.barrier = barrier_of(layer);
         l.table = shared + table_of(layer) + (filter_warp * 32 + lane / 4 * 4) * 4;
@@ -386,9 +385,9 @@ struct stage_block {
                                                uint32_t bits) const {
         const uint32_t to = l.next_grid + (stage_byte<WORDS>(place & 0xffffu) ^ l.word);
         const int32_t half = (int32_t)threadIdx.x % 32 / 16;
-        if (l.shares)
+        if (l.receivers > 1)
 #pragma unroll 1
-            for (int n = half; n < a.io.cut.cluster; n += 2)
+            for (int n = half; n < l.receivers; n += 2)
                 stage_store_to(to, n, l.barrier - to, bits);
         else if (half == 0)
             asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(bits) : "memory");
@@ -435,10 +434,9 @@ struct stage_block {
         stage_values<Real> r;
         r.load(values);
         store_bits(l, place, exchange(finish(l, with, sums, window, r)));
-        if (l.keeps)
 #pragma unroll
-            for (int n = 0; n < stage_values<Real>::VECTORS; n++)
-                values[n * 32] = r.v[n];
+        for (int n = 0; n < stage_values<Real>::VECTORS; n++)
+            values[n * 32] = r.v[n];
     }
 
     /* The warp's first unit of a layer. */
