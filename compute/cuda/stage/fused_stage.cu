@@ -94,8 +94,7 @@ static int64_t lay_out(const xn_step *step, int32_t layers, const xn_cuda_stage_
     a->rows = std::min(c->height, cut->band + 2 * (layers - 1) + a->align - 1);
     a->grid_rows = cut->images * (a->rows + 1) + 1;
     a->pitch = words == 2   ? c->width + 2
-               : words == 4 ? (c->width + 2 + 15) / 16 * 16
-               : words == 8 ? c->width + 16
+               : words < 16 ? (c->width + 2 + 15) / 16 * 16
                             : (c->width + 2 + 4) / 16 * 16 + 11;
     a->filter_warps = (int32_t)words / cut->cluster;
     a->pixel_warps = STAGE_THREADS / 32 / a->filter_warps;

@@ -55,9 +55,9 @@ struct stage_shape {
 };
 
 /* Where a chunk lies, so that the 8 rows of a matrix are in different banks: their pixels are
- * 0, 1, 4, 5, 8, 9, 12, 13 of a unit, which may go on in the next row. So a row's pitch is 16 more
- * than its width; of 128 channels a multiple of 16, which saves addresses, and of 512 one that
- * takes less memory and leaves few conflicts. */
+ * 0, 1, 4, 5, 8, 9, 12, 13 of a unit, which may go on in the next row. A row's pitch is a multiple
+ * of 16, which saves addresses; of 512 channels one that takes less memory and leaves few
+ * conflicts. */
 template <int WORDS>
 __device__ __forceinline__ uint32_t stage_chunk(uint32_t chunk) {
     if (WORDS == 4)
@@ -215,8 +215,8 @@ __device__ __forceinline__ void stage_multiply(const stage_args &a, const stage_
         const uint32_t row = a.pitch * WORDS * 4;
         uint32_t at[3];
 #pragma unroll
-        for (int j = 0; WORDS == 4 && j < 3; j++)
-            at[j] = grid + stage_byte<4>(position + j);
+        for (int j = 0; j < 3; j++)
+            at[j] = (grid + stage_byte<WORDS>(position + j)) ^ (WORDS == 8 ? second * 16 : 0);
 #pragma unroll
         for (int s = 0; s < shape::STEPS + shape::TAIL; s++) {
             uint32_t b[4];
@@ -225,8 +225,7 @@ __device__ __forceinline__ void stage_multiply(const stage_args &a, const stage_
                 xn_load_matrices(b, second ? at[next % 3] + next / 3 * row
                                            : at[tap % 3] + tap / 3 * row);
             } else {
-                xn_load_matrices(
-                    b, grid + (stage_byte<8>(position + s / 3 * a.pitch + s % 3) ^ second * 16));
+                xn_load_matrices(b, at[s % 3] + s / 3 * row);
             }
 #pragma unroll
             for (int tile = 0; tile < 2; tile++)
