@@ -237,7 +237,7 @@ XN_HD int32_t xn_cuda_rect_taps(const xn_cuda_rect *r) {
     return (r->i1 - r->i0) * (r->j1 - r->j0);
 }
 
-/* Set bits of one filter, of so many, over the taps of a rectangle; `prefix` is its own. */
+/* Set bits of one of `filters` filters over the taps of a rectangle; `prefix` is its own. */
 XN_HD int32_t xn_cuda_rect_popc(const int32_t *prefix, int32_t filters, int32_t kernel_w,
                                 const xn_cuda_rect *r) {
     const int64_t step = filters, pitch = step * (kernel_w + 1);

@@ -52,4 +52,9 @@ bool xn_cuda_mma_dense_fits(const xn_conv *conv, int64_t images);
 xn_cuda_real_launcher xn_cuda_mma_dense_launch;
 cudaError_t xn_cuda_mma_dense_load(void);
 
+/* real_pointwise.cu, in fp16, with filters of real_mma.h: 1x1 kernels; sm_80. */
+bool xn_cuda_real_pointwise_fits(const xn_conv *conv, int64_t images);
+xn_cuda_real_launcher xn_cuda_real_pointwise_launch;
+cudaError_t xn_cuda_real_pointwise_load(bool *);
+
 #endif

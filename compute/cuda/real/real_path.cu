@@ -1,8 +1,8 @@
 /* real_path.cu: the kernels of this folder in the table of paths: modes bwn and float. */
 #include "costs.h"
 #include "paths.h"
+#include "real.h"
 #include "real_mma.h"
-#include "real_pointwise.h"
 
 static bool reads_reals(const xn_cuda_job *job) {
     return job->conv.mode != XN_MODE_XNOR && job->source == XN_CUDA_FROM_REALS &&

@@ -5,11 +5,11 @@
  *
  * K = the channels of a group. It is the skeleton of mma_gemm.cuh but for the pixels of a stage,
  * which are 64 channels of the tile's pixels, pixels side by side: ldmatrix turns them. Sums are
- * those of real_mma.cu without splits, whatever the tile is. */
+ * those of real_mma.cu, whatever the tile is. */
 #include "launch.cuh"
 #include "mma_gemm.cuh"
+#include "real.h"
 #include "real_mma.h"
-#include "real_pointwise.h"
 #include "real_value.cuh"
 
 #include <type_traits>

@@ -2,7 +2,7 @@
 #include "strided.cuh"
 
 #include "launch.cuh"
-#include "real_pointwise.h"
+#include "real.h"
 
 #include <algorithm>
 

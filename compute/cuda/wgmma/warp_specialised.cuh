@@ -24,7 +24,7 @@ struct specialised_args {
     int32_t images;
     xn_conv conv;
     xn_cuda_specialised_io io;
-    int32_t share_each, share_more; /* bands of a block; so many blocks have one more */
+    int32_t share_each, share_more; /* bands of a block; share_more blocks have one more */
     xn_cuda_specialised_shape shape;
 };
 

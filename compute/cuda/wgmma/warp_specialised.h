@@ -32,7 +32,7 @@ enum {
 #define XN_CUDA_SPECIALISED_EACH_VARIANT(variant)                                                  \
     variant(256, 1, 3) variant(224, 2, 2) variant(224, 1, 3) variant(128, 1, 3)
 
-/* A band: so many whole images, or rows of one. */
+/* A band: whole images, or rows of one. */
 typedef struct xn_cuda_specialised_shape {
     int32_t variant;
     int32_t chunks, pairs;            /* of 128 bits; of those, a matrix instruction each */
@@ -80,7 +80,7 @@ bool xn_cuda_specialised_plan(const xn_conv *conv, int64_t images, int multiproc
 
 /* warp_specialised.cu: strides 1 and 2, from activations with their borders (layout.h: lines).
  * counts and means lie as those; means is NULL unless scaling is xnor. filters: layout.h's lines
- * filters. shape: as the plan has it for so many images. */
+ * filters. shape: as the plan has it for this number of images. */
 typedef struct xn_cuda_specialised_io {
     const uint32_t *bits;
     const int32_t *counts;

@@ -130,7 +130,7 @@ void bench_report_sides(bench_contest *c) {
 
 void bench_compare_sides(bench_contest *c, const int *connections, int count) {
     const int only = c->o->connections;
-    if (only > connections[count - 1]) /* ranges of shared memory are of so many */
+    if (only > connections[count - 1]) /* each has its range of shared memory */
         xn_bench_fail("--connections", "more than the work has");
     for (int i = 0; i < (only ? 1 : count); i++) {
         c->connections = only ? only : connections[i];
