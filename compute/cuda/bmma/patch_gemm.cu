@@ -137,7 +137,7 @@ __device__ __forceinline__ void multiply(const uint32_t *filters, int32_t span,
 
 /* The outputs that this thread's warp makes of a block's, by the definition. It finds the block
  * again, so that callers need not keep it. */
-static __device__ __noinline__ void outputs_again(const patch_args &a) {
+[[maybe_unused]] static __device__ __noinline__ void outputs_again(const patch_args &a) {
     const xn_conv &c = a.conv;
     const patch_block b = find_block(a);
     const int32_t tile = a.cut.tile_w * a.cut.tile_h, warp = (int32_t)threadIdx.x >> 5;
@@ -223,6 +223,7 @@ constexpr int resident(int steps) {
 template <int STEPS, int DATATYPE>
 __global__ void __launch_bounds__(THREADS, resident(STEPS))
     patch_kernel(const __grid_constant__ patch_args a) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     extern __shared__ __align__(16) char shared[];
     const patch_shape &s = a.shape;
     const int32_t span = (a.cut.span + ROWS - 1) / ROWS * ROWS;
@@ -256,6 +257,10 @@ __global__ void __launch_bounds__(THREADS, resident(STEPS))
     make_pixels(a, b, lines, box, taps);
     __syncthreads();
     make_outputs<STEPS>(a, b, span, rows, offsets, filters, info, box, taps);
+#else
+    (void)a;
+    __trap();
+#endif
 }
 
 /* ---- the cut ---- */

@@ -477,6 +477,7 @@ struct xn_mma_block {
 template <class Form, int MIN_BLOCKS>
 __global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
     xn_mma_kernel(const __grid_constant__ typename Form::args a) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     typedef typename Form::tile tile;
     extern __shared__ __align__(1024) char memory[];
     xn_mma_shared<Form> &s = *(xn_mma_shared<Form> *)memory;
@@ -500,6 +501,10 @@ __global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
     }
     __syncthreads();
     block.finish(a, s, acc);
+#else
+    (void)a;
+    __trap();
+#endif
 }
 
 #endif

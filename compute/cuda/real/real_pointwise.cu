@@ -174,6 +174,7 @@ __device__ __forceinline__ void multiply(uint32_t filters, uint32_t pixels, int3
 template <class Form, int MIN_BLOCKS>
 __global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
     pointwise_kernel(const __grid_constant__ pointwise_args a) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     typedef typename Form::tile tile;
     extern __shared__ __align__(1024) char memory[];
     xn_mma_shared<Form> &s = *(xn_mma_shared<Form> *)memory;
@@ -194,6 +195,10 @@ __global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
     }
     __syncthreads();
     block.finish(a, s, acc);
+#else
+    (void)a;
+    __trap();
+#endif
 }
 
 /* ---- the usual epilogue: residuals and outputs of fp16, bits in whole words ---- */
@@ -430,6 +435,7 @@ struct usual_stream {
 template <class Form, int MIN_BLOCKS>
 __global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
     usual_kernel(const __grid_constant__ pointwise_args a) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     typedef typename Form::tile tile;
     extern __shared__ __align__(1024) char memory[];
     typedef usual_outputs<Form::UNIT> outputs;
@@ -484,6 +490,10 @@ __global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
         xn_copy_commit();
         now.template write<Form>(a, s.filters + m, p + n, acc);
     }
+#else
+    (void)a;
+    __trap();
+#endif
 }
 
 /* ---- launcher ---- */
