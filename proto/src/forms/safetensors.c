@@ -159,8 +159,6 @@ static xn_status parse_root(parser *p, const xn_json *root) {
     void *iterator = NULL;
     const char *key;
     const xn_json *value;
-    if (xn_json_kind_of(root) != XN_JSON_OBJECT)
-        return xn_json_fail("", root, "a safetensors header, an object", p->error);
     while (xn_json_next(root, &iterator, &key, &value)) {
         int member = xn_member_find(key);
         xn_status status;

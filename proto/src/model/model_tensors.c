@@ -364,8 +364,6 @@ static xn_status read_header(reader *r, const xn_json *root, xn_graph **out, voi
     const char *key;
     const xn_json *value;
     size_t members = 1;
-    if (xn_json_kind_of(root) != XN_JSON_OBJECT)
-        return xn_json_fail("model.safetensors", root, "a safetensors header, an object", r->error);
     while (xn_json_next(root, &iterator, &key, &value))
         members++;
     r->layers = xn_mem_zalloc(layers, sizeof *r->layers);
