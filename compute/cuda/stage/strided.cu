@@ -66,7 +66,8 @@ static uint32_t out_bytes(int32_t pixels) {
 
 /* What a block of such a cut has, and its shared memory in bytes. */
 static int64_t lay_out(const xn_conv *c, const xn_cuda_strided_cut *cut, strided_args *a) {
-    enum { BEHIND = 64 }; /* a warp's pixels may reach so far past the last channel */
+    /* What is read past the last channel: by a warp's last pixels; of an image as it lies. */
+    enum { BEHIND = 64, BEHIND_FLAT = 144 };
     const int32_t words = words_of(c), plane = c->out_height * c->out_width;
     const int32_t pixels = cut->rows * c->out_width;
     a->height = c->height;
@@ -77,84 +78,83 @@ static int64_t lay_out(const xn_conv *c, const xn_cuda_strided_cut *cut, strided
     a->words = c->out_channels / 32;
     a->pad_value = c->pad_value;
     a->filters = cut->filters;
+    a->filters_log = __builtin_ctz(cut->filters);
     a->rows = cut->rows;
     a->bands = (c->out_height - 1) / cut->rows + 1;
     a->half = (c->width + 3) / 2;
     a->slots = (pixels + cut->pixels - 1) / cut->pixels * cut->pixels;
+    a->pixels_apart = STRIDED_GROUP / cut->filters * cut->pixels;
+    a->unit = plane % 8 == 0 && pixels % 8 == 0 ? 16 : 8;
+    for (a->lanes_log = 2; a->lanes_log < 5 && a->unit << a->lanes_log < pixels * 2; a->lanes_log++)
+        ;
     a->pixel_bytes = ((pixels + 7) / 8 | 1) * 16;
     a->flat = plane % 4 != 0;
     a->by_bands = xn_fast_divisor_of(a->bands);
     a->by_width = xn_fast_divisor_of(c->out_width);
     a->reals = stage_aligned(cut->filters / STRIDED_SIDE * operand_bytes(c));
     a->table = a->reals + stage_aligned((int64_t)cut->filters * c->channels * 2);
-    a->table_row = (uint32_t)cut->filters * 4 + 32;
-    a->windows = a->table + stage_aligned(STRIDED_TABLE_ROWS * a->table_row);
+    a->windows = a->table + stage_aligned(STRIDED_TABLE_ROWS * STRIDED_TABLE_ROW);
     a->outs = a->windows + stage_aligned((int64_t)STRIDED_KINDS * a->slots * 4);
-    a->grid = a->outs + cut->threads / 32 * out_bytes(cut->pixels);
-    a->grid_bytes = stage_aligned((int64_t)(2 * cut->rows + 1) * 2 * a->half * words * 4);
-    a->pooled = a->grid + 2 * a->grid_bytes;
-    a->pooled_bytes = stage_aligned((int64_t)c->channels * a->pixel_bytes + BEHIND);
-    const int64_t next =
-        a->flat ? stage_aligned((int64_t)c->channels * plane * 2 + 16) : a->pooled_bytes;
-    return a->pooled + a->pooled_bytes + next;
+    a->grid = a->outs + STRIDED_THREADS / 32 * out_bytes(cut->pixels);
+    a->pooled = stage_aligned((int64_t)(2 * cut->rows + 1) * 2 * a->half * words * 4);
+    const int64_t flat_bytes = a->flat ? (int64_t)c->channels * plane * 2 + BEHIND_FLAT : 0;
+    const int64_t turned_bytes = (int64_t)c->channels * a->pixel_bytes + BEHIND;
+    a->group_bytes = a->pooled + stage_aligned(std::max(flat_bytes, turned_bytes));
+    return a->grid + (int64_t)a->group_bytes * STRIDED_GROUPS;
 }
 
-/* Cycles that the busiest multiprocessor takes, from the times of six cuts on an H200: to start and
- * to read filters; of each tile to wait and to copy, and in turns for what its warps multiply and
- * write, the latency of one and what each keeps the others waiting. */
+/* Cycles that the busiest multiprocessor takes, from the times of 500 cuts on an H200: to start, a
+ * little for each block; of each tile to wait and to copy, and in turns for what its warps multiply
+ * and write, the latency of one and what each of both groups keeps the others waiting. */
 static double cost_of(const xn_conv *c, const xn_cuda_strided_cut *cut, const strided_args *a,
-                      int64_t images, int64_t resident) {
+                      int64_t images) {
     const int64_t tiles = images * a->bands, rounds = (tiles - 1) / cut->workers + 1;
-    const int32_t groups = cut->filters / STRIDED_SIDE, across = cut->threads / 32 / groups;
-    const int32_t parts = (a->slots - 1) / cut->pixels + 1, turns = (parts - 1) / across + 1;
+    const int64_t groups = std::min<int64_t>(rounds, STRIDED_GROUPS);
+    const int32_t across = STRIDED_GROUP / cut->filters, parts = (a->slots - 1) / cut->pixels + 1;
+    const int32_t warps = cut->filters / STRIDED_SIDE * std::min(across, parts);
     const double share = cut->pixels / 32.0;
-    const double latency = 1500.0 + 2.0 * c->channels + (500.0 + 3.0 * c->channels) * share;
-    const double each = 60.0 + 0.4 * c->channels + (60.0 + 0.7 * c->channels) * share;
-    const double turn = latency + each * (double)resident * groups * std::min(across, parts);
-    const double tile = 3000.0 + 0.1 * c->channels * a->pixel_bytes + turns * turn;
-    return 3000.0 + 0.1 * cut->filters * c->channels + (double)rounds * tile;
+    const double turn = (490.0 + 12.3 * c->channels) * share +
+                        (1.5 * c->channels + 210.0 * share) * (double)(groups * warps);
+    const double tile =
+        1670.0 + 0.02 * c->channels * a->pixel_bytes + ((parts - 1) / across + 1) * turn;
+    return 1070.0 + 23.4 * cut->workers * c->out_channels / cut->filters +
+           (double)((rounds - 1) / STRIDED_GROUPS + 1) * tile;
 }
 
 /* Sets the cut's workers and what it costs; false where it takes too much memory. */
 static bool measure(const xn_conv *c, int64_t images, const xn_cuda_chip *chip,
                     xn_cuda_strided_cut *cut, double *cost) {
-    enum { OF_BLOCK = 1024 /* bytes that each has besides */, MOST_WORKERS = 65535 };
+    enum { MOST_WORKERS = 65535 };
     strided_args a = {};
     const int64_t bytes = lay_out(c, cut, &a);
-    const int64_t fit = 2 * (bytes + OF_BLOCK) <= chip->shared_bytes + OF_BLOCK
-                            ? STRIDED_THREADS / cut->threads
-                            : 1;
-    const int64_t across = c->out_channels / cut->filters;
-    const int64_t workers = std::max<int64_t>(chip->multiprocessors * fit / across, 1);
+    const int64_t workers =
+        std::max<int64_t>(chip->multiprocessors * cut->filters / c->out_channels, 1);
     cut->workers = (int32_t)std::min({workers, images * a.bands, (int64_t)MOST_WORKERS});
-    *cost = cost_of(c, cut, &a, images, (cut->workers * across - 1) / chip->multiprocessors + 1);
+    *cost = cost_of(c, cut, &a, images);
     return bytes <= chip->shared_bytes;
 }
 
 xn_cuda_strided_cut xn_cuda_strided_cut_of(const xn_step *binary, int64_t images,
                                            const xn_cuda_chip *chip) {
-    enum { MOST_FILTERS = 128 };
     const xn_conv *c = &binary->conv;
     const int32_t plane = c->out_height * c->out_width;
     xn_cuda_strided_cut best = {};
     double least = 0.0, cost;
-    if (!chip->matrix || images > INT32_MAX / 2 / plane)
+    if (!chip->matrix || images > INT32_MAX / 2 / plane || (plane % 4 && plane > STRIDED_FLAT))
         return best;
-    for (int32_t filters = STRIDED_SIDE; filters <= MOST_FILTERS; filters *= 2)
-        for (int32_t threads = STRIDED_THREADS / 2; threads <= STRIDED_THREADS; threads *= 2)
-            for (int32_t pixels = 16; pixels <= 32; pixels *= 2)
-                for (int32_t rows = plane % 4 ? c->out_height : 1; rows <= c->out_height; rows++) {
-                    xn_cuda_strided_cut cut = {filters, rows, pixels, threads, 0};
-                    if (c->out_channels % filters ||
-                        (rows < c->out_height && rows * c->out_width % 4))
-                        continue;
-                    if (!measure(c, images, chip, &cut, &cost))
-                        break; /* more rows take no less */
-                    if (!best.filters || cost < least) {
-                        best = cut;
-                        least = cost;
-                    }
+    for (int32_t filters = STRIDED_SIDE; filters <= STRIDED_FILTERS; filters *= 2)
+        for (int32_t pixels = 16; pixels <= 32; pixels *= 2)
+            for (int32_t rows = plane % 4 ? c->out_height : 1; rows <= c->out_height; rows++) {
+                xn_cuda_strided_cut cut = {filters, rows, pixels, 0};
+                if (c->out_channels % filters || (rows < c->out_height && rows * c->out_width % 4))
+                    continue;
+                if (!measure(c, images, chip, &cut, &cost))
+                    break; /* more rows take no less */
+                if (!best.filters || cost < least) {
+                    best = cut;
+                    least = cost;
                 }
+            }
     return best;
 }
 
@@ -181,7 +181,7 @@ cudaError_t xn_cuda_strided_launch(const xn_step *binary, const xn_step *shortcu
     a.io.out = xn_epilogue_of(&shortcut->conv, &io->out);
     a.tiles = (int32_t)(images * a.bands);
     const dim3 grid((unsigned)(c->out_channels / cut->filters), (unsigned)cut->workers);
-    return xn_cuda_launch_with(kernel_of(c->channels, cut->pixels), grid, cut->threads,
+    return xn_cuda_launch_with(kernel_of(c->channels, cut->pixels), grid, STRIDED_THREADS,
                                (size_t)bytes, chip->overlaps, stream, a);
 }
 

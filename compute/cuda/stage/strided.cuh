@@ -1,9 +1,11 @@
 /* strided.cuh: the kernel of strided.h, by mma.sync of bits and of fp16.
  *
- * A block has some filters for good, in shared memory, and takes tiles in turn: rows of outputs of
- * an image, whose pixels are numbered row by row. The next tile is copied while one is multiplied.
- * A warp has 32 filters by 16 or 32 pixels at a time: first the products of bits, which become
- * halves, then those of the shortcut, in the order of real_pointwise.cu, then the outputs.
+ * A block has some filters for good, in shared memory, and two groups of 256 threads, which
+ * take tiles in turn: rows of outputs of an image, whose pixels are numbered row by row. A warp has
+ * 32 filters by 16 or 32 pixels at a time: first the products of bits, which become halves, then
+ * those of the shortcut, in the order of real_pointwise.cu, then the outputs. Behind the last
+ * products of a tile the group's next tile is copied to its place, while outputs are written and
+ * the other group multiplies.
  *
  * Lane (g, q) = (lane / 4, lane % 4) has filters 4 g .. 4 g + 3 of its warp's 32, two of a tile of
  * 16 (rows g and g + 8), and of each tile of 8 pixels columns 2 q and 2 q + 1.
@@ -21,8 +23,11 @@
 #include "strided.h"
 
 enum {
-    STRIDED_THREADS = 512, /* at most */
-    STRIDED_SIDE = 32,     /* filters of a warp */
+    STRIDED_GROUPS = 2,  /* of a block, each with a tile */
+    STRIDED_GROUP = 256, /* threads */
+    STRIDED_THREADS = STRIDED_GROUPS * STRIDED_GROUP,
+    STRIDED_FLAT = 64,   /* pixels of a plane that is copied as it lies, at most */
+    STRIDED_SIDE = 32,   /* filters of a warp */
     STRIDED_CLASSES = 9, /* places at the border: (top, middle, bottom) by (left, middle, right) */
     STRIDED_KINDS = 3,   /* of tiles: the first of an image, others, the last of several */
     /* Rows of the table, a value a filter: F of each place; then of the binary convolution and of
@@ -32,9 +37,10 @@ enum {
     STRIDED_REAL_FACTOR,
     STRIDED_REAL_BIAS,
     STRIDED_SHIFT,
-    STRIDED_EXPONENT,
     STRIDED_TABLE_ROWS,
-    STRIDED_START = 0x4B400000 /* the bits of a large float, 3 * 2^22 */
+    STRIDED_FILTERS = 128,                        /* of a block, at most */
+    STRIDED_TABLE_ROW = STRIDED_FILTERS * 4 + 32, /* bytes */
+    STRIDED_START = 0x4B400000                    /* the bits of a large float, 3 * 2^22 */
 };
 
 struct strided_args {
@@ -42,14 +48,18 @@ struct strided_args {
     int32_t height, width, out_height, out_width, out_channels, pad_value;
     int32_t words;                /* of a pixel written */
     int32_t filters, rows, bands; /* of a block; of a tile; tiles of an image */
+    int32_t filters_log;          /* 2^filters_log is filters */
     int32_t tiles;
-    int32_t half;        /* positions of a row's even columns, and of its odd ones */
-    int32_t slots;       /* pixels of a tile, to whole warps */
-    int32_t pixel_bytes; /* from channel to channel of the pooled pixels: an odd number of 16 */
+    int32_t half;         /* positions of a row's even columns, and of its odd ones */
+    int32_t slots;        /* pixels of a tile, to whole warps */
+    int32_t pixels_apart; /* from a warp's pixels of a tile to its next */
+    int32_t unit;         /* bytes of a copy of pooled pixels: 16, or 8 */
+    int32_t lanes_log;    /* 2^lanes_log lanes copy a channel */
+    int32_t pixel_bytes;  /* from channel to channel of the pooled pixels: an odd number of 16 */
     bool flat; /* planes are no whole fours of pixels: a tile is an image, copied as it lies */
     xn_fast_divisor by_bands, by_width; /* out_width */
-    /* Shared memory, from its start. */
-    uint32_t reals, table, table_row, windows, outs, grid, grid_bytes, pooled, pooled_bytes;
+    /* Shared memory: from its start, and from the start of a group's part, which begin at grid. */
+    uint32_t reals, table, windows, outs, grid, group_bytes, pooled;
 };
 
 /* What follows from the words of a pixel, and from the tiles of 8 pixels of a warp. */
@@ -90,29 +100,62 @@ struct strided_tile {
     int32_t image, row, rows, kind;
 };
 
+/* threadIdx.x, read where it is used: values that follow from it, kept in registers from tile to
+ * tile, were spilled, and waits for them were a quarter of the time. */
+__device__ __forceinline__ uint32_t strided_thread() {
+    uint32_t v;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(v));
+    return v;
+}
+
 template <int WORDS, int TILES>
 struct strided_block {
     typedef strided_shape<WORDS, TILES> shape;
     /* [tile of filters][tile of pixels][row g or g + 8, column] */
     typedef int32_t counts[2][TILES][4];
     typedef float reals[2][TILES][4];
+    enum { WARPS = STRIDED_GROUP / 32 };
     const strided_args &a;
     char *shared;
-    int32_t warps;
-    uint32_t warp, lane;
-    int32_t first, filter;       /* the block's first filter; the warp's, of the block's */
-    int32_t pixel, pixels_apart; /* the warp's first pixel of a tile, and from one to the next */
 
     __device__ __forceinline__ strided_block(const strided_args &args, char *memory)
-        : a(args), shared(memory), warps((int32_t)blockDim.x / 32), warp(threadIdx.x / 32),
-          lane(threadIdx.x % 32) {
-        first = (int32_t)blockIdx.x * a.filters;
-        const int32_t groups = a.filters / STRIDED_SIDE;
-        filter = (int32_t)warp % groups * STRIDED_SIDE;
-        pixel = (int32_t)warp / groups * shape::PIXELS;
-        pixels_apart = warps / groups * shape::PIXELS;
+        : a(args), shared(memory) {
+    }
+    static __device__ __forceinline__ uint32_t own_lane() {
+        return strided_thread() % 32;
+    }
+    static __device__ __forceinline__ uint32_t own_warp() {
+        return strided_thread() / 32 % WARPS;
+    }
+    static __device__ __forceinline__ int32_t own_thread() {
+        return (int32_t)strided_thread() % STRIDED_GROUP;
+    }
+    static __device__ __forceinline__ int32_t own_group() {
+        return (int32_t)strided_thread() / STRIDED_GROUP;
+    }
+    /* The group's part of shared memory: the grid of bits, then the pooled pixels. */
+    __device__ __forceinline__ char *own_memory() const {
+        return shared + a.grid + own_group() * a.group_bytes;
+    }
+    /* A barrier of the group. */
+    static __device__ __forceinline__ void meet() {
+        asm volatile("bar.sync %0, %1;" ::"r"(own_group() + 1), "n"(STRIDED_GROUP + 0) : "memory");
+    }
+    /* The block's first filter; the warp's, of the block's; the warp's first pixel of a tile. */
+    __device__ __forceinline__ int32_t first_filter() const {
+        return (int32_t)blockIdx.x * a.filters;
+    }
+    __device__ __forceinline__ int32_t own_filter() const {
+        return (int32_t)strided_thread() & (a.filters - STRIDED_SIDE);
+    }
+    __device__ __forceinline__ int32_t own_pixel() const {
+        return (own_thread() >> a.filters_log) * shape::PIXELS;
     }
 
+    /* The group's n-th tile. */
+    static __device__ __forceinline__ int32_t number_of(int32_t turn) {
+        return (int32_t)(blockIdx.y + gridDim.y * (turn * STRIDED_GROUPS + own_group()));
+    }
     __device__ __forceinline__ strided_tile tile_of(int32_t number) const {
         strided_tile t;
         t.image = xn_divide(number, a.by_bands);
@@ -131,28 +174,30 @@ struct strided_block {
     }
 
     __device__ __forceinline__ void load_filters() const {
+        const int32_t first = first_filter();
         const uint32_t to = xn_shared_address(shared);
         const char *bits = (const char *)a.io.filters + (int64_t)first / 32 * shape::OPERANDS;
         const char *reals = (const char *)a.io.reals + (int64_t)first * shape::REAL_BYTES;
         for (int32_t n = (int32_t)threadIdx.x; n < a.filters / 32 * shape::OPERANDS / 16;
-             n += (int32_t)blockDim.x)
+             n += STRIDED_THREADS)
             xn_copy_async_at<16>(to + n * 16, bits + n * 16, true);
         for (int32_t n = (int32_t)threadIdx.x; n < a.filters * (shape::REAL_BYTES / 16);
-             n += (int32_t)blockDim.x)
+             n += STRIDED_THREADS)
             xn_copy_async_at<16>(
                 to + a.reals + real_at(n / (shape::REAL_BYTES / 16), n % (shape::REAL_BYTES / 16)),
                 reals + n * 16, true);
     }
 
     __device__ __forceinline__ float &table_at(int32_t row, int32_t filter) const {
-        return *(float *)(shared + a.table + row * a.table_row + filter * 4);
+        return *(float *)(shared + a.table + row * STRIDED_TABLE_ROW + filter * 4);
     }
 
     /* F comes from the numbers of set bits up to each tap. -0 as a shift becomes +0, so that a sum
      * with it is never -0 but of two that are. Whether fp32 does not hold a filter's factor. */
     __device__ __forceinline__ bool fill_table() const {
+        const int32_t first = first_filter();
         bool again = false;
-        for (int32_t n = (int32_t)threadIdx.x; n < a.filters; n += (int32_t)blockDim.x) {
+        for (int32_t n = (int32_t)threadIdx.x; n < a.filters; n += STRIDED_THREADS) {
             const int32_t o = first + n;
             int32_t prefix[16];
 #pragma unroll
@@ -173,8 +218,6 @@ struct strided_block {
             table_at(STRIDED_REAL_FACTOR, n) = f.factor;
             table_at(STRIDED_REAL_BIAS, n) = f.bias;
             table_at(STRIDED_SHIFT, n) = xn_bias_of(a.io.out.shift, o) + 0.0f;
-            table_at(STRIDED_EXPONENT, n) =
-                __int_as_float(a.io.exponent ? __ldg(a.io.exponent + o) : 0);
             again |= !isfinite(f.factor);
         }
         return again;
@@ -190,17 +233,17 @@ struct strided_block {
             return (position * 2 + (unit ^ (position >> 2 & 1))) * 16;
         return position * shape::UNIT;
     }
-    /* From a window's first position to a tap's. */
-    __device__ __forceinline__ uint32_t tap_offset(uint32_t i, uint32_t j) const {
-        return i * 2 * a.half + (j % 2) * a.half + j / 2;
+    /* From a window's first position to a tap's, of 9. */
+    __device__ __forceinline__ uint32_t tap_offset(uint32_t tap) const {
+        const uint32_t i = tap * 11 >> 5, j = tap - i * 3; /* tap / 3, tap % 3 */
+        return (i * 2 + j % 2) * a.half + j / 2;
     }
 
     /* Of each kind of tile and each pixel the window's first position, and << 16 the bytes from a
      * table's start to its row of F. Past the last pixel it is the last one's. */
     __device__ __forceinline__ void number_windows() const {
         uint32_t *windows = (uint32_t *)(shared + a.windows);
-        for (int32_t n = (int32_t)threadIdx.x; n < a.slots * STRIDED_KINDS;
-             n += (int32_t)blockDim.x) {
+        for (int32_t n = (int32_t)threadIdx.x; n < a.slots * STRIDED_KINDS; n += STRIDED_THREADS) {
             const int32_t kind = n / a.slots, band = kind == 2 ? a.bands - 1 : kind;
             const int32_t rows = min(a.rows, a.out_height - band * a.rows);
             const int32_t pixel = min(n - kind * a.slots, rows * a.out_width - 1);
@@ -209,7 +252,7 @@ struct strided_block {
             const int32_t down = y == 0 ? 0 : 2 * y + 1 >= a.height ? 2 : 1;
             const int32_t across = x == 0 ? 0 : 2 * x + 1 >= a.width ? 2 : 1;
             windows[n] = (uint32_t)(row * 4 * a.half + x) |
-                         (a.pad_value ? 4 : down * 3 + across) * a.table_row << 16;
+                         (a.pad_value ? 4 : down * 3 + across) * STRIDED_TABLE_ROW << 16;
         }
     }
 
@@ -221,91 +264,98 @@ struct strided_block {
             *(uint4 *)(grid + unit_at(position, unit)) = make_uint4(fill, fill, fill, fill);
     }
 
-    /* Columns beyond the image, of both grids. */
+    /* Columns beyond the image. */
     __device__ __forceinline__ void fill_columns() const {
-        for (int32_t n = (int32_t)threadIdx.x; n < (2 * a.rows + 1) * shape::UNITS;
-             n += (int32_t)blockDim.x) {
+        for (int32_t n = own_thread(); n < (2 * a.rows + 1) * shape::UNITS; n += STRIDED_GROUP) {
             const uint32_t position = n / shape::UNITS * 2 * a.half, unit = n % shape::UNITS;
-            for (int stage = 0; stage < 2; stage++) {
-                char *grid = shared + a.grid + stage * a.grid_bytes;
-                fill_unit(grid, position, unit);
-                if (a.width % 2)
-                    fill_unit(grid, position + (a.width + 1) / 2, unit);
-            }
+            fill_unit(own_memory(), position, unit);
+            if (a.width % 2)
+                fill_unit(own_memory(), position + (a.width + 1) / 2, unit);
         }
     }
 
     /* A warp has every n-th row, a lane every 32nd unit of them. */
     __device__ __forceinline__ void copy_bits(const strided_tile &t, char *grid) const {
-        const int32_t row_units = a.width * shape::UNITS;
-        const char *image =
-            (const char *)a.io.bits + (int64_t)t.image * a.height * row_units * shape::UNIT;
+        const uint32_t lane = own_lane();
+        const uint32_t warp = own_warp();
+        const int32_t row_units = a.width * shape::UNITS, above = 2 * t.row - 1;
         for (int32_t n = lane; n < row_units; n += 32) {
             const int32_t x = n / shape::UNITS + 1, unit = n % shape::UNITS;
-            const uint32_t to = x % 2 * a.half + x / 2;
-            for (int32_t row = warp; row < 2 * t.rows + 1; row += warps) {
-                const int32_t y = 2 * t.row - 1 + row;
-                const uint32_t position = to + row * 2 * a.half;
-                if (y < 0 || y >= a.height)
+            uint32_t position = x % 2 * a.half + x / 2 + warp * 2 * a.half;
+            const char *from =
+                (const char *)a.io.bits +
+                (((int64_t)t.image * a.height + above + (int32_t)warp) * row_units + n) *
+                    shape::UNIT;
+            for (int32_t row = warp; row < 2 * t.rows + 1; row += WARPS) {
+                if ((uint32_t)(above + row) >= (uint32_t)a.height)
                     fill_unit(grid, position, unit);
                 else
-                    xn_copy_async_at<shape::UNIT>(
-                        xn_shared_address(grid + unit_at(position, unit)),
-                        image + ((int64_t)y * row_units + n) * shape::UNIT, true);
+                    xn_copy_async_at<shape::UNIT>(xn_shared_address(grid + unit_at(position, unit)),
+                                                  from, true);
+                position += WARPS * 2 * a.half;
+                from += WARPS * row_units * shape::UNIT;
             }
         }
     }
 
-    /* A warp has every n-th channel, a lane every 32nd four of pixels. */
+    /* Of the pooled pixels some lanes have a channel, each a unit of neighbouring pixels. */
     __device__ __forceinline__ void copy_pooled(const strided_tile &t, char *to) const {
         const int32_t plane = a.out_height * a.out_width;
         const __half *from =
             (const __half *)a.io.pooled + (int64_t)t.image * shape::CHANNELS * plane;
         if (a.flat) {
-            for (int32_t n = (int32_t)threadIdx.x; n < shape::CHANNELS * plane / 8;
-                 n += (int32_t)blockDim.x)
+            for (int32_t n = own_thread(); n < shape::CHANNELS * plane / 8; n += STRIDED_GROUP)
                 xn_copy_async_at<16>(xn_shared_address(to) + n * 16, from + n * 8, true);
             return;
         }
-        from += t.row * a.out_width + warp * plane;
-        for (int32_t four = lane; four < t.rows * a.out_width / 4; four += 32) {
-            uint32_t at = xn_shared_address(to) + warp * a.pixel_bytes + four * 8;
-            const __half *own = from + four * 4;
-#pragma unroll 1
-            for (int32_t channel = warp; channel < shape::CHANNELS; channel += warps) {
-                xn_copy_async_at<8>(at, own, true);
-                at += warps * a.pixel_bytes;
-                own += warps * plane;
+        const int32_t first = own_thread() >> a.lanes_log, apart = STRIDED_GROUP >> a.lanes_log;
+        const int32_t end = t.rows * a.out_width * 2;
+        for (int32_t byte = (own_thread() & ((1 << a.lanes_log) - 1)) * a.unit; byte < end;
+             byte += a.unit << a.lanes_log) {
+            uint32_t at = xn_shared_address(to) + first * a.pixel_bytes + byte;
+            const __half *own = from + t.row * a.out_width + first * plane + byte / 2;
+#pragma unroll 2
+            for (int32_t channel = first; channel < shape::CHANNELS; channel += apart) {
+                if (a.unit == 16)
+                    xn_copy_async_at<16>(at, own, true);
+                else
+                    xn_copy_async_at<8>(at, own, true);
+                at += apart * a.pixel_bytes;
+                own += apart * plane;
             }
         }
     }
 
-    /* From an image as it lies, where a channel begins at any even byte, to channels apart: 8
-     * lanes a channel. */
-    __device__ __forceinline__ void turn_pooled(const char *flat, char *to) const {
-        const int32_t plane = a.out_height * a.out_width;
-        for (int32_t channel = (int32_t)threadIdx.x / 8; channel < shape::CHANNELS;
-             channel += (int32_t)blockDim.x / 8)
-            for (int32_t chunk = lane % 8; chunk * 8 < plane; chunk += 8) {
-                const int32_t byte = channel * plane * 2 + chunk * 16;
-                const uint32_t *from = (const uint32_t *)(flat + byte / 4 * 4);
-                uint32_t word[5];
+    /* From an image as it lies, where a channel begins at any even byte, to channels apart, in
+     * place: 8 lanes a channel. */
+    __device__ __forceinline__ void turn_pooled(char *pooled) const {
+        enum { APART = STRIDED_GROUP / 8 };
+        const int32_t plane = a.out_height * a.out_width, chunk = own_lane() % 8;
+        uint4 word[shape::CHANNELS / APART];
 #pragma unroll
-                for (int w = 0; w < 5; w++)
-                    word[w] = from[w];
+        for (int n = 0; n < shape::CHANNELS / APART; n++) {
+            const int32_t byte = (own_thread() / 8 + n * APART) * plane * 2 + chunk * 16;
+            const uint32_t *from = (const uint32_t *)(pooled + byte / 4 * 4);
+            const int32_t shift = byte % 4 * 8;
+            word[n] = make_uint4(
+                __funnelshift_r(from[0], from[1], shift), __funnelshift_r(from[1], from[2], shift),
+                __funnelshift_r(from[2], from[3], shift), __funnelshift_r(from[3], from[4], shift));
+        }
+        meet();
 #pragma unroll
-                for (int w = 0; w < 4; w++)
-                    word[w] = __funnelshift_r(word[w], word[w + 1], byte % 4 * 8);
-                *(uint4 *)(to + channel * a.pixel_bytes + chunk * 16) =
-                    make_uint4(word[0], word[1], word[2], word[3]);
-            }
+        for (int n = 0; n < shape::CHANNELS / APART; n++)
+            if (chunk * 8 < plane)
+                *(uint4 *)(pooled + (own_thread() / 8 + n * APART) * a.pixel_bytes + chunk * 16) =
+                    word[n];
+        meet();
     }
 
-    __device__ __forceinline__ void copy(int32_t number, int32_t stage) const {
+    __device__ __forceinline__ void copy(int32_t turn) const {
+        const int32_t number = number_of(turn);
         if (number < a.tiles) {
             const strided_tile t = tile_of(number);
-            copy_bits(t, shared + a.grid + stage * a.grid_bytes);
-            copy_pooled(t, shared + a.pooled + (a.flat ? 1 : stage) * a.pooled_bytes);
+            copy_bits(t, own_memory());
+            copy_pooled(t, own_memory() + a.pooled);
         }
         xn_copy_commit();
     }
@@ -314,9 +364,9 @@ struct strided_block {
 
     /* Sums of bits, and of bits set in windows: `set` is of all rows alike. operands: the warp's;
      * grid: a shared address; windows: of the warp's first pixel. */
-    __device__ __forceinline__ void multiply_bits(const char *operands, uint32_t grid,
-                                                  const uint32_t *windows, counts &sums,
-                                                  int32_t (&set)[TILES][4]) const {
+    __device__ __forceinline__ void multiply_bits(uint32_t lane, const char *operands,
+                                                  uint32_t grid, const uint32_t *windows,
+                                                  counts &sums, int32_t (&set)[TILES][4]) const {
         const uint32_t q = lane % 4, second = lane / 8 % 2;
         /* Of 2 words the lane's column of each tile of pixels; else the column whose address it
          * gives, of two tiles at a time. */
@@ -339,7 +389,7 @@ struct strided_block {
             }
             if constexpr (WORDS == 2) {
                 const uint32_t tap = s == 2 ? 8 : 4 * s + q;
-                const uint32_t off = grid + tap_offset(tap / 3, tap % 3) * 8;
+                const uint32_t off = grid + tap_offset(tap) * 8;
 #pragma unroll
                 for (int n = 0; n < TILES; n++)
                     if (s < 2) {
@@ -356,7 +406,7 @@ struct strided_block {
                     }
             } else {
                 const uint32_t tap = WORDS == 8 ? s : min(2u * s + second, 8u);
-                const uint32_t off = tap_offset(tap / 3, tap % 3);
+                const uint32_t off = tap_offset(tap);
 #pragma unroll
                 for (int n = 0; n < TILES / 2; n++) {
                     uint32_t four[4];
@@ -382,8 +432,8 @@ struct strided_block {
     }
 
     /* Sums of the shortcut. */
-    __device__ __forceinline__ void multiply_reals(int32_t filter, uint32_t pooled, int32_t pixel,
-                                                   reals &sums) const {
+    __device__ __forceinline__ void multiply_reals(uint32_t lane, int32_t filter, uint32_t pooled,
+                                                   int32_t pixel, reals &sums) const {
         const int32_t row = filter + lane % 8 * 4 + lane / 8 % 2;
         const uint32_t from = xn_shared_address(shared) + a.reals + real_at(row, lane / 16);
         uint32_t pixels = pooled + lane % 16 * a.pixel_bytes + pixel * 2 + lane / 16 * 16;
@@ -406,11 +456,11 @@ struct strided_block {
     }
 
     /* The outputs of the binary convolution, in halves: of filter 4 g + i, tile n, two pixels. */
-    __device__ __forceinline__ void halve(const char *own, const uint32_t *windows,
+    __device__ __forceinline__ void halve(uint32_t lane, const char *own, const uint32_t *windows,
                                           const counts &sums, const int32_t (&set)[TILES][4],
                                           uint32_t (&halves)[4][TILES]) const {
-        const stage_four factor = stage_row_of(own, STRIDED_FACTOR * a.table_row);
-        const stage_four bias = stage_row_of(own, STRIDED_BIAS * a.table_row);
+        const stage_four factor = stage_row_of(own, STRIDED_FACTOR * STRIDED_TABLE_ROW);
+        const stage_four bias = stage_row_of(own, STRIDED_BIAS * STRIDED_TABLE_ROW);
 #pragma unroll
         for (int n = 0; n < TILES; n++) {
             const uint2 two = *(const uint2 *)(windows + n * 8 + lane % 4 * 2);
@@ -430,29 +480,28 @@ struct strided_block {
         }
     }
 
-    /* v where fp32 does not hold a filter's factor: epilogue.cuh. */
-    __device__ __forceinline__ float value_again(int32_t filter, float sum) const {
-        const int32_t exponent = __float_as_int(table_at(STRIDED_EXPONENT, filter));
-        const double scale = __hiloint2double((1023 + exponent) << 20, 0);
-        return xn_value_again(a.io.out, first + filter, (double)sum * scale, 1.0);
-    }
-
     /* Outputs: halves take the place of those of the binary convolution. Nibble 2 n + e of the
      * result is the bits of pixel e of tile n. */
     __device__ __forceinline__ uint32_t finish(const char *own, int32_t filter, bool again,
                                                reals &sums, uint32_t (&halves)[4][TILES]) const {
-        const stage_four factor = stage_row_of(own, STRIDED_REAL_FACTOR * a.table_row);
-        const stage_four bias = stage_row_of(own, STRIDED_REAL_BIAS * a.table_row);
-        const stage_four shift = stage_row_of(own, STRIDED_SHIFT * a.table_row);
+        const stage_four factor = stage_row_of(own, STRIDED_REAL_FACTOR * STRIDED_TABLE_ROW);
+        const stage_four bias = stage_row_of(own, STRIDED_REAL_BIAS * STRIDED_TABLE_ROW);
+        const stage_four shift = stage_row_of(own, STRIDED_SHIFT * STRIDED_TABLE_ROW);
         uint32_t bits = 0;
-        if (again) { /* v of each, one by one */
+        if (again) { /* by copies in local memory, so that no register is held for it */
+            float copy[TILES * 8];
 #pragma unroll
+            for (int n = 0; n < TILES * 8; n++)
+                copy[n] = sums[n / (TILES * 4)][n / 4 % TILES][n % 4];
+#pragma unroll 1
             for (int n = 0; n < TILES * 8; n++) {
-                const int t = n / (TILES * 4), i = t * 2 + n % 4 / 2;
-                float &sum = sums[t][n / 4 % TILES][n % 4];
-                const float v = fmaf(sum, factor.of[i], bias.of[i]);
-                sum = isfinite(v) ? v : value_again(filter + i, sum);
+                const int32_t o = filter + n / (TILES * 4) * 2 + n % 4 / 2;
+                const xn_filter f = xn_filter_with_exponent(a.io.out, a.io.exponent, o);
+                copy[n] = xn_sum_value(a.io.out, a.io.exponent, f, o, copy[n]);
             }
+#pragma unroll
+            for (int n = 0; n < TILES * 8; n++)
+                sums[n / (TILES * 4)][n / 4 % TILES][n % 4] = copy[n];
         } else {
 #pragma unroll
             for (int n = 0; n < TILES * 8; n++) {
@@ -485,13 +534,17 @@ struct strided_block {
         return filter % 4 * shape::OUT_BLOCK + filter / 4 * shape::OUT_ROW + pixel * 2;
     }
 
-    /* Turns outputs so that neighbouring lanes store neighbouring pixels. left: pixels from the
-     * warp's first on. */
-    __device__ __forceinline__ void store_reals(char *out, const uint32_t (&halves)[4][TILES],
-                                                __half *to, int32_t left) const {
+    /* Turns outputs so that neighbouring lanes store neighbouring pixels. first_pixel: the warp's,
+     * of the image; left: pixels of the tile from there on. */
+    __device__ __forceinline__ void store_reals(uint32_t lane, int32_t filter,
+                                                const uint32_t (&halves)[4][TILES], int32_t image,
+                                                int32_t first_pixel, int32_t left) const {
         enum { FOURS = shape::PIXELS / 4, ROWS = 32 / FOURS, HALF_ROWS = 32 / shape::PIXELS };
         const int32_t plane = a.out_height * a.out_width;
+        char *out = shared + a.outs + strided_thread() / 32 * shape::OUT_BYTES;
         char *own = out + lane / 4 * shape::OUT_ROW + lane % 4 * 4;
+        __half *to = (__half *)a.io.out.output +
+                     ((int64_t)image * a.out_channels + filter) * plane + first_pixel;
         __syncwarp(); /* the outputs before have left */
 #pragma unroll
         for (int n = 0; n < TILES; n++)
@@ -522,43 +575,56 @@ struct strided_block {
         }
     }
 
-    __device__ __forceinline__ void store_bits(uint32_t bits, uint32_t *to, int32_t left) const {
+    __device__ __forceinline__ void store_bits(uint32_t lane, int32_t filter, uint32_t bits,
+                                               int32_t image, int32_t first_pixel,
+                                               int32_t left) const {
         const int32_t g = lane / 4, pixel = g / 2 * 8 + lane % 4 * 2 + g % 2;
+        const int64_t plane = a.out_height * a.out_width;
+        uint32_t *to = a.io.out.bits + (image * plane + first_pixel) * a.words + filter / 32;
         bits = strided_turned(bits);
         if (pixel < min(left, (int32_t)shape::PIXELS))
             to[pixel * a.words] = bits;
     }
 
-    __device__ __forceinline__ void run(const strided_tile &t, int32_t stage, bool again) const {
-        const int32_t plane = a.out_height * a.out_width, pixels = t.rows * a.out_width;
-        const int32_t own_filter = filter + lane / 4 * 4;
-        const char *own = shared + a.table + own_filter * 4;
-        const uint32_t grid = xn_shared_address(shared) + a.grid + stage * a.grid_bytes;
-        const uint32_t pooled =
-            xn_shared_address(shared) + a.pooled + (a.flat ? 0 : stage) * a.pooled_bytes;
-        const uint32_t *windows = (const uint32_t *)(shared + a.windows) + t.kind * a.slots;
-        __half *to = (__half *)a.io.out.output +
-                     ((int64_t)t.image * a.out_channels + first + filter) * plane +
-                     t.row * a.out_width;
-        uint32_t *words = a.io.out.bits +
-                          ((int64_t)t.image * plane + t.row * a.out_width) * a.words +
-                          (first + filter) / 32;
+    /* The values of the lane's filters in the table. */
+    __device__ __forceinline__ const char *own_table(uint32_t lane) const {
+        return shared + a.table + (own_filter() + lane / 4 * 4) * 4;
+    }
+
+    __device__ __forceinline__ void run(int32_t turn, bool again) const {
+        const strided_tile t = tile_of(number_of(turn));
+        const int32_t pixels = t.rows * a.out_width;
 #pragma unroll 1
-        for (int32_t p = pixel; p < pixels; p += pixels_apart) {
+        for (int32_t of_group = 0; of_group < pixels; of_group += a.pixels_apart) {
+            const int32_t p = of_group + own_pixel();
             uint32_t halves[4][TILES];
-            {
+            reals real = {};
+            if (p < pixels) {
+                const uint32_t lane = own_lane(), grid = xn_shared_address(own_memory());
+                const int32_t filter = own_filter();
+                const uint32_t *windows =
+                    (const uint32_t *)(shared + a.windows) + t.kind * a.slots + p;
                 counts sums = {};
                 int32_t set[TILES][4] = {};
-                multiply_bits(shared + filter / 32 * shape::OPERANDS, grid, windows + p, sums, set);
-                halve(own, windows + p, sums, set, halves);
+                multiply_bits(lane, shared + filter / 32 * shape::OPERANDS, grid, windows, sums,
+                              set);
+                halve(lane, own_table(lane), windows, sums, set, halves);
+                multiply_reals(lane, filter, grid + a.pooled, p, real);
             }
-            reals sums = {};
-            multiply_reals(filter, pooled, p, sums);
-            const uint32_t bits = finish(own, own_filter, again, sums, halves);
-            if (a.io.out.output)
-                store_reals(shared + a.outs + warp * shape::OUT_BYTES, halves, to + p, pixels - p);
-            if (a.io.out.bits)
-                store_bits(bits, words + p * a.words, pixels - p);
+            if (of_group + a.pixels_apart >= pixels) {
+                meet(); /* the tile has been multiplied */
+                copy(turn + 1);
+            }
+            if (p < pixels) {
+                const uint32_t lane = own_lane();
+                const int32_t filter = first_filter() + own_filter(), at = t.row * a.out_width + p;
+                const uint32_t bits =
+                    finish(own_table(lane), filter + lane / 4 * 4, again, real, halves);
+                if (a.io.out.output)
+                    store_reals(lane, filter, halves, t.image, at, pixels - p);
+                if (a.io.out.bits)
+                    store_bits(lane, filter, bits, t.image, at, pixels - p);
+            }
         }
     }
 };
@@ -569,26 +635,22 @@ __global__ void __launch_bounds__(STRIDED_THREADS, 1)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     extern __shared__ __align__(128) char strided_memory[];
     const strided_block<WORDS, TILES> block(a, strided_memory);
-    int32_t number = (int32_t)blockIdx.y, stage = 0;
     xn_let_next_kernel_start();
     block.load_filters();
     const bool again = __syncthreads_or(block.fill_table());
     block.fill_columns();
     block.number_windows();
     xn_wait_for_previous_kernel();
-    block.copy(number, 0);
+    block.copy(0);
+    xn_copy_wait<0>();
+    __syncthreads();
 #pragma unroll 1
-    for (; number < a.tiles; number += (int32_t)gridDim.y, stage ^= 1) {
-        const strided_tile t = block.tile_of(number);
+    for (int32_t turn = 0; block.number_of(turn) < a.tiles; turn++) {
+        if (a.flat)
+            block.turn_pooled(block.own_memory() + a.pooled);
+        block.run(turn, again);
         xn_copy_wait<0>();
-        __syncthreads(); /* the tile is here for all, and the one before has been multiplied */
-        if (a.flat) {
-            block.turn_pooled(strided_memory + a.pooled + a.pooled_bytes,
-                              strided_memory + a.pooled);
-            __syncthreads();
-        }
-        block.copy(number + (int32_t)gridDim.y, stage ^ 1);
-        block.run(t, stage, again);
+        block.meet(); /* the next tile is here for all */
     }
 #else
     (void)a;

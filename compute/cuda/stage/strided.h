@@ -30,11 +30,11 @@ typedef struct xn_cuda_strided_io {
     xn_epilogue_args out;
 } xn_cuda_strided_io;
 
-/* How blocks share the work; filters is 0 where no cut fits in shared memory. */
+/* How blocks share the work; filters is 0 where no cut fits in shared memory, and of planes of more
+ * than 64 pixels that are no whole fours. */
 typedef struct xn_cuda_strided_cut {
-    int32_t filters, rows;   /* of outputs, of a tile of an image */
-    int32_t pixels, threads; /* of a warp, of a block */
-    int32_t workers;         /* blocks with the same filters, which take tiles in turn */
+    int32_t filters, rows, pixels; /* of a block; of outputs, of a tile of an image; of a warp */
+    int32_t workers;               /* blocks with the same filters, which take tiles in turn */
 } xn_cuda_strided_cut;
 
 /* binary: the first step; shortcut: the third. No output depends on the cut. */
