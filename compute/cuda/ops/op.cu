@@ -20,19 +20,25 @@ __device__ __forceinline__ device_block begin_block() {
     return {(int64_t)blockIdx.x};
 }
 
-/* Pools wait for memory: more blocks of them. */
-template <xn_op_body BODY, int V>
-__global__ void __launch_bounds__(XN_OP_THREADS, BODY == XN_OP_COLUMNS_EIGHT ? 4 : 1)
+template <xn_op_body BODY>
+__global__ void __launch_bounds__(XN_OP_THREADS)
     op_tile_kernel(const __grid_constant__ xn_op_args a) {
-    __shared__ xn_op_shared<V> s;
-    xn_op_tile<BODY, V>(a, begin_block(), s);
+    __shared__ xn_op_shared<1> s;
+    xn_op_tile<BODY>(a, begin_block(), s);
 }
 
-template <typename T, int V, int C>
+template <typename T, int K, int S, bool AVERAGE>
+__global__ void __launch_bounds__(XN_OP_THREADS, 4)
+    op_pool_kernel(const __grid_constant__ xn_op_args a) {
+    __shared__ xn_op_shared<XN_OP_ROWS> s;
+    xn_op_pool_columns<T, K, S, AVERAGE>(a, begin_block(), s);
+}
+
+template <typename T, int V, int C, bool APART = false>
 __global__ void __launch_bounds__(XN_OP_THREADS, 4)
     op_map_kernel(const __grid_constant__ xn_op_args a) {
     __shared__ xn_op_map_shared s;
-    xn_op_map<T, V, C>(a, begin_block(), s);
+    xn_op_map<T, V, C, APART>(a, begin_block(), s);
 }
 
 template <int V>
@@ -75,12 +81,19 @@ static cudaError_t launch(void (*kernel)(const Args), int64_t blocks, const Args
 
 typedef void (*op_kernel)(const xn_op_args);
 
+/* Of float and __half: the greatest by kernel_w + stride_w - 3, and the mean. */
+static const op_kernel pool_kernels[2][4] = {
+    {op_pool_kernel<float, 2, 1, false>, op_pool_kernel<float, 2, 2, false>,
+     op_pool_kernel<float, 3, 2, false>, op_pool_kernel<float, 2, 2, true>},
+    {op_pool_kernel<__half, 2, 1, false>, op_pool_kernel<__half, 2, 2, false>,
+     op_pool_kernel<__half, 3, 2, false>, op_pool_kernel<__half, 2, 2, true>}};
+
 static op_kernel kernel_of(xn_op_body body, bool fp16) {
     switch (body) {
     case XN_OP_EACH:
-        return op_tile_kernel<XN_OP_EACH, 1>;
-    case XN_OP_MAP:
-        return fp16 ? op_map_kernel<__half, 1, 16> : op_map_kernel<float, 1, 16>;
+        return op_tile_kernel<XN_OP_EACH>;
+    case XN_OP_MAP_APART:
+        return fp16 ? op_map_kernel<__half, 4, 8, true> : op_map_kernel<float, 4, 8, true>;
     case XN_OP_MAP_FOUR:
         return fp16 ? op_map_kernel<__half, 4, 8> : op_map_kernel<float, 4, 4>;
     case XN_OP_MAP_EIGHT:
@@ -89,16 +102,10 @@ static op_kernel kernel_of(xn_op_body body, bool fp16) {
         return op_few_kernel<1>;
     case XN_OP_FEW_FOUR:
         return op_few_kernel<4>;
-    case XN_OP_COLUMNS:
-        return op_tile_kernel<XN_OP_COLUMNS, 1>;
-    case XN_OP_COLUMNS_FOUR:
-        return op_tile_kernel<XN_OP_COLUMNS_FOUR, 4>;
-    case XN_OP_COLUMNS_EIGHT:
-        return op_tile_kernel<XN_OP_COLUMNS_EIGHT, 4>;
     case XN_OP_CURVE:
-        return op_tile_kernel<XN_OP_CURVE, 1>;
+        return op_tile_kernel<XN_OP_CURVE>;
     case XN_OP_WINDOW:
-        return op_tile_kernel<XN_OP_WINDOW, 1>;
+        return op_tile_kernel<XN_OP_WINDOW>;
     case XN_OP_WHOLE:
         return op_whole_kernel;
     default:
@@ -115,8 +122,11 @@ cudaError_t xn_cuda_op_launch(const xn_op_args *args, bool overlapped, cudaStrea
         if (e != cudaSuccess)
             return e;
     }
-    return launch(kernel_of(body, args->datatype == XN_FP16), xn_op_blocks(args, body), *args,
-                  overlapped, stream);
+    const bool fp16 = args->datatype == XN_FP16, average = args->kind == XN_STEP_AVG_POOL;
+    const int pool = average ? 3 : args->kernel_w + args->stride_w - 3;
+    const op_kernel kernel =
+        body == XN_OP_COLUMNS ? pool_kernels[fp16][pool] : kernel_of(body, fp16);
+    return launch(kernel, xn_op_blocks(args, body), *args, overlapped, stream);
 }
 
 cudaError_t xn_cuda_part_launch(const xn_op_part *part, bool overlapped, cudaStream_t stream) {
@@ -127,6 +137,8 @@ cudaError_t xn_cuda_op_load(void) {
     cudaError_t e = xn_cuda_load(op_part_kernel);
     for (int n = 2 * XN_OP_EACH; n < 2 * (XN_OP_WORDS + 1) && e == cudaSuccess; n++)
         e = xn_cuda_load(kernel_of((xn_op_body)(n / 2), n % 2));
+    for (int n = 0; n < 8 && e == cudaSuccess; n++)
+        e = xn_cuda_load(pool_kernels[n / 4][n % 4]);
     if (e == cudaSuccess)
         e = xn_cuda_load(op_stats_kernel<1>);
     return e == cudaSuccess ? xn_cuda_load(op_stats_kernel<32>) : e;

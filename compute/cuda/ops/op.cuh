@@ -8,8 +8,8 @@
 
 /* ---- a tile: 32 channels of 32 V pixels ---- */
 
-/* A warp has 4 channels, a lane V neighbouring pixels of them; then a thread makes the word of a
- * pixel. */
+/* A warp has 4 channels, a lane V pixels of them: neighbours, or of pools one below the other. Then
+ * a thread makes the word of a pixel. */
 template <int V>
 struct xn_op_shared {
     uint8_t bits[32 * V][8]; /* of a pixel and 4 channels */
@@ -18,11 +18,7 @@ struct xn_op_shared {
 template <xn_op_body BODY, int V>
 XN_HD void xn_op_accumulate(const xn_op_args &a, int64_t image, int64_t pixel, int64_t p, int32_t c,
                             float (&acc)[V]) {
-    if constexpr (BODY == XN_OP_COLUMNS || BODY == XN_OP_COLUMNS_FOUR)
-        xn_op_pool_row<V, false>(a, image, c, p, acc);
-    else if constexpr (BODY == XN_OP_COLUMNS_EIGHT)
-        xn_op_pool_row<V, true>(a, image, c, p, acc);
-    else if constexpr (BODY == XN_OP_FEW_FOUR)
+    if constexpr (BODY == XN_OP_FEW_FOUR)
         xn_op_few_elements<V>(a, image, c, p, acc);
     else if constexpr (BODY == XN_OP_WINDOW) {
         const xn_op_window w = xn_op_window_of(a, p);
@@ -35,16 +31,10 @@ XN_HD void xn_op_accumulate(const xn_op_args &a, int64_t image, int64_t pixel, i
         xn_op_by_kind(a, image, c, acc);
 }
 
-/* Channels that a thread has in registers at the same time. */
-template <xn_op_body BODY>
-struct xn_op_together {
-    enum { CHANNELS = BODY == XN_OP_COLUMNS_EIGHT || BODY == XN_OP_FEW_FOUR ? 1 : 4 };
-};
-
 /* Four channels from c on of V pixels from `pixel` on; bits come back, those of a pixel in 4. */
 template <xn_op_body BODY, int V>
 XN_HD uint32_t xn_op_four_channels(const xn_op_args &a, int64_t pixel, int32_t c) {
-    constexpr int TOGETHER = xn_op_together<BODY>::CHANNELS;
+    constexpr int TOGETHER = BODY == XN_OP_FEW_FOUR ? 1 : 4; /* channels in registers at a time */
     const int64_t image = xn_op_image(a, pixel), p = pixel - image * a.plane;
     const int64_t out = image * a.output_pitch + p, beside = image * a.residual_pitch + p;
     uint32_t bits = 0;
@@ -93,25 +83,86 @@ XN_HD void xn_op_store_word(const xn_op_args &a, int64_t pixel, int64_t tile,
     xn_op_store_word(a, pixel, tile, word);
 }
 
-template <xn_op_body BODY, int V, class Block>
-XN_HD void xn_op_tile(const xn_op_args &a, const Block &block, xn_op_shared<V> &s) {
-    const uint32_t across = (uint32_t)((a.pixels - 1) / (32 * V) + 1); /* tiles of pixels */
+template <xn_op_body BODY, class Block>
+XN_HD void xn_op_tile(const xn_op_args &a, const Block &block, xn_op_shared<1> &s) {
+    const uint32_t across = (uint32_t)((a.pixels - 1) / 32 + 1); /* tiles of pixels */
     const int64_t tile = (uint32_t)block.index / across;
-    const int64_t first = (block.index - tile * across) * (32 * V);
+    const int64_t first = (block.index - tile * across) * 32;
     block.each([&](int32_t thread) {
         const int32_t lane = thread % 32, strand = thread / 32;
-        const int64_t pixel = first + lane * V, c = tile * 32 + strand * 4;
+        const int64_t pixel = first + lane, c = tile * 32 + strand * 4;
         uint32_t bits = 0;
         if (pixel < a.pixels && c < a.channels)
-            bits = xn_op_four_channels<BODY, V>(a, pixel, (int32_t)c);
-        for (int n = 0; n < V; n++)
+            bits = xn_op_four_channels<BODY, 1>(a, pixel, (int32_t)c);
+        s.bits[lane][strand] = (uint8_t)bits;
+    });
+    if (!a.e.what.bits)
+        return;
+    block.each([&](int32_t thread) {
+        if (thread < 32 && first + thread < a.pixels)
+            xn_op_store_word(a, first + thread, tile, s.bits[thread]);
+    });
+}
+
+/* ---- pools of reals by windows of a few columns ---- */
+
+/* The first of XN_OP_ROWS outputs one below the other. Lanes go along the columns of as many rows,
+ * then to the next; the last rows of an image begin further up, so some outputs are made twice. */
+struct xn_op_column {
+    int32_t image, y, x;
+};
+XN_HD xn_op_column xn_op_column_of(const xn_op_args &a, int32_t lane) {
+    const int32_t image = xn_divide(lane, a.lanes_of), at = lane - image * a.lanes_of.divisor;
+    const int32_t rows = xn_divide(at, a.width_of), last = a.out_height - XN_OP_ROWS;
+    const int32_t y = rows * XN_OP_ROWS < last ? rows * XN_OP_ROWS : last;
+    return {image, y, at - rows * a.out_width};
+}
+
+/* Four channels of such outputs from c on; bits come back, those of a pixel in 4. */
+template <typename T, int K, int S, bool AVERAGE>
+XN_HD uint32_t xn_op_pool_four(const xn_op_args &a, const xn_op_column &at, int32_t c) {
+    const int64_t p = c * a.plane + at.y * a.out_width + at.x;
+    const T *from = (const T *)a.input + at.image * a.input_pitch + c * a.in_plane;
+    const T *beside = (const T *)a.e.residual + at.image * a.residual_pitch + p;
+    T *to = (T *)a.e.output + at.image * a.output_pitch + p;
+    uint32_t bits = 0;
+    XN_NO_UNROLL
+    for (int k = 0; k < 4 && c + k < a.channels; k++) {
+        float acc[XN_OP_ROWS];
+        xn_op_pool_rows<K, S, AVERAGE>(a, from, at.y * S - a.pad_top, at.x * S - a.pad_left, acc);
+        bits |= xn_op_finish_apart<T, 4>(
+                    a, c + k, acc, [&](int n) { return beside + n * a.out_width; },
+                    [&](int n) { return to + n * a.out_width; })
+                << k;
+        from += a.in_plane;
+        beside += a.plane;
+        to += a.plane;
+    }
+    return bits;
+}
+
+template <typename T, int K, int S, bool AVERAGE, class Block>
+XN_HD void xn_op_pool_columns(const xn_op_args &a, const Block &block,
+                              xn_op_shared<XN_OP_ROWS> &s) {
+    constexpr int V = XN_OP_ROWS;
+    const int32_t tile = xn_divide((int32_t)block.index, a.tiles_of);
+    const int32_t first = ((int32_t)block.index - tile * a.tiles_of.divisor) * 32;
+    block.each([&](int32_t thread) {
+        const int32_t lane = thread % 32, strand = thread / 32, c = tile * 32 + strand * 4;
+        uint32_t bits = 0;
+        if (first + lane < a.lanes && c < a.channels)
+            bits = xn_op_pool_four<T, K, S, AVERAGE>(a, xn_op_column_of(a, first + lane), c);
+        for (int n = 0; n < V && a.e.what.bits; n++)
             s.bits[lane * V + n][strand] = (uint8_t)(bits >> 4 * n & 15u);
     });
     if (!a.e.what.bits)
         return;
     block.each([&](int32_t thread) {
-        if (thread < 32 * V && first + thread < a.pixels)
-            xn_op_store_word(a, first + thread, tile, s.bits[thread]);
+        if (thread >= 32 * V || first + thread / V >= a.lanes)
+            return;
+        const xn_op_column at = xn_op_column_of(a, first + thread / V);
+        const int32_t p = (at.y + thread % V) * a.out_width + at.x;
+        xn_op_store_word(a, at.image * a.plane + p, tile, s.bits[thread]);
     });
 }
 
@@ -147,39 +198,75 @@ XN_HD uint32_t xn_op_map_channels(const xn_op_args &a, int64_t pixel, int32_t c)
     return bits;
 }
 
+/* The same of V pixels that lie `apart`, where planes have no vectors. Past the last pixel that is
+ * made again. */
+template <typename T, int V, int C>
+XN_HD uint32_t xn_op_map_apart(const xn_op_args &a, int64_t pixel, int32_t apart, int32_t c) {
+    const T *from[V], *beside[V];
+    T *to[V];
+    uint32_t bits = 0;
+    XN_UNROLL
+    for (int n = 0; n < V; n++, pixel += apart) {
+        const int64_t p = pixel < a.pixels ? pixel : a.pixels - 1, image = xn_op_image(a, p);
+        const int64_t at = c * a.plane + p - image * a.plane;
+        from[n] = (const T *)a.input + image * a.input_pitch + at;
+        beside[n] = (const T *)a.e.residual + image * a.residual_pitch + at;
+        to[n] = (T *)a.e.output + image * a.output_pitch + at;
+    }
+    XN_NO_UNROLL
+    for (int k = 0; k < C && c + k < a.channels; k++) {
+        float acc[V];
+        XN_UNROLL
+        for (int n = 0; n < V; n++)
+            acc[n] = xn_to_fp32(from[n][k * a.plane]);
+        bits |= xn_op_finish_apart<T, C>(
+                    a, c + k, acc, [&](int n) { return beside[n] + k * a.plane; },
+                    [&](int n) { return to[n] + k * a.plane; })
+                << k;
+    }
+    return bits;
+}
+
 struct xn_op_map_shared {
     uint32_t bits[XN_OP_THREADS + 24];
 };
 
 /* A block has 1, 2 or 4 words of channels, so that bits of a pixel leave side by side, and as many
  * pixels as its threads make then. */
-template <typename T, int V, int C, class Block>
+template <typename T, int V, int C, bool APART, class Block>
 XN_HD void xn_op_map(const xn_op_args &a, const Block &block, xn_op_map_shared &s) {
     constexpr int32_t PARTS = 32 / C; /* threads that make a word of V pixels */
-    constexpr int32_t LOG = C == 4 ? 5 : C == 8 ? 6 : 7, LOG_V = V == 8 ? 3 : V == 4 ? 2 : 0;
+    constexpr int32_t LOG = C == 4 ? 5 : 6, LOG_V = V == 8 ? 3 : 2;
     const int32_t lanes_log = LOG - a.words_log, words = 1 << a.words_log;
     const int32_t across = xn_divide((int32_t)block.index, a.groups);
     const int32_t word = ((int32_t)block.index - across * (int32_t)a.groups.divisor) * words;
     const int64_t first = (int64_t)across << (lanes_log + LOG_V);
     block.each([&](int32_t thread) {
         const int32_t strand = thread >> lanes_log, c = word * 32 + strand * C;
-        const int64_t pixel = first + (thread - (strand << lanes_log)) * V;
+        const int32_t lane = thread - (strand << lanes_log);
+        const int64_t pixel = first + (APART ? lane : lane * V);
         uint32_t bits = 0;
-        if (pixel < a.pixels && c < a.channels)
-            bits = xn_op_map_channels<T, V, C>(a, pixel, c);
+        if (pixel < a.pixels && c < a.channels) {
+            if constexpr (APART)
+                bits = xn_op_map_apart<T, V, C>(a, pixel, 1 << lanes_log, c);
+            else
+                bits = xn_op_map_channels<T, V, C>(a, pixel, c);
+        }
         s.bits[thread + strand / PARTS * 8] = bits; /* 8: words lie in banks of their own */
     });
     if (!a.e.what.bits)
         return;
     block.each([&](int32_t thread) {
         const int32_t w = thread & (words - 1), p = thread >> a.words_log;
-        const uint32_t *from = s.bits + w * ((PARTS << lanes_log) + 8) + (p >> LOG_V);
+        const int32_t lane = APART ? p & ((1 << lanes_log) - 1) : p >> LOG_V;
+        const int32_t n = APART ? p >> lanes_log : p & (V - 1);
+        const uint32_t *from = s.bits + w * ((PARTS << lanes_log) + 8) + lane;
         uint32_t all = 0;
         if (thread >= 8 * C * V || first + p >= a.pixels)
             return;
         XN_UNROLL
         for (int part = 0; part < PARTS; part++)
-            all |= (from[part << lanes_log] >> (p & (V - 1)) * C & ((1u << C) - 1)) << part * C;
+            all |= (from[part << lanes_log] >> n * C & ((1u << C) - 1)) << part * C;
         xn_op_store_word(a, first + p, word + w, all);
     });
 }
@@ -211,20 +298,14 @@ struct xn_op_whole_shared {
 /* Eight neighbouring threads read neighbouring values, and join what they have in one order. */
 template <class Block>
 XN_HD void xn_op_pool_whole(const xn_op_args &a, const Block &block, xn_op_whole_shared &s) {
-    const int64_t image = block.index % a.pixels, tile = block.index / a.pixels;
+    const int64_t tile = (uint32_t)block.index / (uint32_t)a.pixels;
+    const int64_t image = block.index - tile * a.pixels;
     const xn_op_window w = xn_op_window_of(a, 0);
     block.each([&](int32_t thread) {
         const int64_t c = tile * 32 + thread / 8;
         s.value[thread] =
             c < a.channels ? xn_op_pooled(a, w, image, (int32_t)c, thread % 8, 8) : 0.0;
     });
-    for (int32_t half = 4; half; half /= 2)
-        block.each([&](int32_t thread) {
-            const int64_t c = tile * 32 + thread / 8;
-            if (thread % 8 < half && c < a.channels)
-                s.value[thread] =
-                    xn_op_pool_of(a, (int32_t)c).join(s.value[thread], s.value[thread + half]);
-        });
     block.each([&](int32_t thread) {
         const int64_t c = tile * 32 + thread;
         if (thread >= 32)
@@ -232,7 +313,14 @@ XN_HD void xn_op_pool_whole(const xn_op_args &a, const Block &block, xn_op_whole
         s.bits[thread] = 0;
         if (c >= a.channels)
             return;
-        const float acc[1] = {xn_op_pool_value(a, w, s.value[thread * 8])};
+        const xn_op_pool pool = xn_op_pool_of(a, (int32_t)c);
+        double *value = s.value + thread * 8;
+        XN_UNROLL
+        for (int32_t half = 4; half; half /= 2)
+            XN_UNROLL
+        for (int32_t n = 0; n < half; n++)
+            value[n] = pool.join(value[n], value[n + half]);
+        const float acc[1] = {xn_op_pool_value(a, w, value[0])};
         xn_op_run<1> residual = {};
         if (a.e.what.residual)
             residual.load(a.e.residual, a.e.residual_fp16, image * a.residual_pitch + c);

@@ -6,23 +6,21 @@
 #include "kernel.h"
 #include "xn_step.h"
 
-enum { XN_OP_THREADS = 256 };
+enum { XN_OP_THREADS = 256, XN_OP_ROWS = 4 /* outputs of a thread of XN_OP_COLUMNS */ };
 
 /* How a block goes about it. */
 typedef enum {
-    XN_OP_EACH,          /* map, mul, quantize: a value for itself */
-    XN_OP_MAP,           /* the same of FP32 and FP16, many: 16 channels a thread, */
-    XN_OP_MAP_FOUR,      /* or fewer of four neighbouring pixels, */
-    XN_OP_MAP_EIGHT,     /* or of eight, of FP16 */
-    XN_OP_FEW,           /* the same, up to four channels: a pixel a thread, */
-    XN_OP_FEW_FOUR,      /* or four neighbours */
-    XN_OP_CURVE,         /* sigmoid, softmax: the same in double */
-    XN_OP_WINDOW,        /* pools */
-    XN_OP_COLUMNS,       /* pools of reals by windows of a few columns */
-    XN_OP_COLUMNS_FOUR,  /* the same, four neighbouring outputs a thread, */
-    XN_OP_COLUMNS_EIGHT, /* which read eight neighbours at once */
-    XN_OP_WHOLE,         /* pools to a single pixel: several threads a window */
-    XN_OP_WORDS          /* max_pool of words to words: a word a thread */
+    XN_OP_EACH,      /* map, mul, quantize: a value for itself */
+    XN_OP_MAP_APART, /* map of FP32 and FP16: channels of four pixels a thread, */
+    XN_OP_MAP_FOUR,  /* or, of all three, of four neighbours, */
+    XN_OP_MAP_EIGHT, /* or of eight, of FP16 */
+    XN_OP_FEW,       /* the same, up to four channels: a pixel a thread, */
+    XN_OP_FEW_FOUR,  /* or four neighbours */
+    XN_OP_CURVE,     /* sigmoid, softmax: the same in double */
+    XN_OP_WINDOW,    /* pools */
+    XN_OP_COLUMNS,   /* pools of reals by windows of a few columns */
+    XN_OP_WHOLE,     /* pools to a single pixel: several threads a window */
+    XN_OP_WORDS      /* max_pool of words to words: a word a thread */
 } xn_op_body;
 
 /* Of the channels of a pixel: the greatest, and the sum of the exponentials of what each is below
@@ -42,8 +40,11 @@ typedef struct xn_op_args {
     int64_t pixels; /* outputs of a channel, of all images */
     int32_t kind, channels;
     int32_t datatype, layout; /* of the input; layout: 0 (NCHW) or XN_LAYOUT_NHWC of reals */
-    int32_t words_log;        /* words of channels that a block of XN_OP_MAP has: 1, 2 or 4 */
+    int32_t words_log;        /* words of channels that a block of these has: 1, 2 or 4 */
     xn_fast_divisor groups;   /* such blocks of a pixel */
+    /* Of XN_OP_COLUMNS: lanes, those of an image, of 32 for all images; out_width. */
+    xn_fast_divisor lanes_of, tiles_of, width_of;
+    int32_t lanes;
     xn_fast_divisor plane_of; /* of plane; where pixels are less than 2^31 */
     int32_t in_unit;          /* words or bytes of a pixel of the input in bits */
     int32_t out_unit;         /* the same of the bits written */
@@ -53,7 +54,7 @@ typedef struct xn_op_args {
     int32_t second_datatype;
     xn_attributes attributes;
     /* of pools */
-    int32_t height, width, out_width, kernel_h, kernel_w, stride_h, stride_w;
+    int32_t height, width, out_height, out_width, kernel_h, kernel_w, stride_h, stride_w;
     int32_t dilation_h, dilation_w, pad_top, pad_left;
 } xn_op_args;
 
@@ -73,7 +74,6 @@ xn_op_args xn_op_finish_args_of(const xn_step *step, int64_t images, const void 
                                 const xn_epilogue_args *epilogue);
 xn_op_body xn_op_body_of(const xn_op_args *args);
 /* The bodies where there are many outputs of what XN_OP_COLUMNS and XN_OP_FEW run; maybe those. */
-xn_op_body xn_op_columns_of_many(const xn_op_args *args);
 xn_op_body xn_op_few_of_many(const xn_op_args *args);
 int64_t xn_op_blocks(const xn_op_args *args, xn_op_body body);
 /* Pixels that share a block where stats are made of them, and blocks for all. */

@@ -19,6 +19,7 @@ static void set_geometry(xn_op_args *a, const xn_conv *c, int64_t images) {
     a->pixels = images * a->plane;
     a->height = c->height;
     a->width = c->width;
+    a->out_height = c->out_height;
     a->out_width = c->out_width;
     a->kernel_h = c->kernel_h;
     a->kernel_w = c->kernel_w;
@@ -57,6 +58,16 @@ static void set_output(xn_op_args *a, const xn_step *step, const xn_epilogue_arg
     a->plane_of = xn_fast_divisor_of(a->plane <= INT32_MAX ? (int32_t)a->plane : 1);
 }
 
+static void set_lanes(xn_op_args *a) {
+    const int64_t each = ceil_div(a->out_height, XN_OP_ROWS) * a->out_width;
+    if (a->pixels > INT32_MAX / XN_OP_ROWS)
+        return;
+    a->lanes = (int32_t)(a->pixels / a->plane * each);
+    a->lanes_of = xn_fast_divisor_of((int32_t)each);
+    a->tiles_of = xn_fast_divisor_of((int32_t)ceil_div(a->lanes, 32));
+    a->width_of = xn_fast_divisor_of(a->out_width);
+}
+
 xn_op_args xn_op_args_of(const xn_step *step, int64_t images, const xn_op_inputs *in,
                          const xn_epilogue_args *epilogue) {
     const xn_conv *c = &step->conv;
@@ -78,6 +89,7 @@ xn_op_args xn_op_args_of(const xn_step *step, int64_t images, const xn_op_inputs
     a.stats = in->stats;
     a.turned = step->least ? in->scale : NULL;
     a.attributes = step->attributes;
+    set_lanes(&a);
     return a;
 }
 
@@ -113,6 +125,13 @@ static bool outputs_may_be(const xn_op_args *a, int32_t v) {
             vectors(a->e.residual, a->residual_pitch, a->e.residual_fp16 ? XN_FP16 : XN_FP32, v));
 }
 
+/* The input, the real output and the residual have one datatype. */
+static bool reals_are_alike(const xn_op_args *a) {
+    const xn_epilogue *e = &a->e.what;
+    return (e->datatype == XN_BITS || e->datatype == a->datatype) &&
+           (!e->residual || a->e.residual_fp16 == (a->datatype == XN_FP16));
+}
+
 static xn_op_body map_body_of(const xn_op_args *a) {
     const bool fp16 = a->datatype == XN_FP16;
     if ((!fp16 && a->datatype != XN_FP32) || a->layout == XN_LAYOUT_NHWC ||
@@ -121,7 +140,7 @@ static xn_op_body map_body_of(const xn_op_args *a) {
     for (int32_t v = fp16 ? 8 : 4; v >= 4; v /= 2)
         if (vectors(a->input, a->input_pitch, a->datatype, v) && outputs_may_be(a, v))
             return v == 8 ? XN_OP_MAP_EIGHT : XN_OP_MAP_FOUR;
-    return XN_OP_MAP;
+    return a->kind == XN_STEP_MAP && reals_are_alike(a) ? XN_OP_MAP_APART : XN_OP_EACH;
 }
 
 /* The window's bits are the output's. */
@@ -132,26 +151,17 @@ static bool bits_alone(const xn_op_args *a) {
            e->activation == XN_ACTIVATION_NONE && !e->shift;
 }
 
-/* Pools that networks have, of whole planes. */
+/* Pools that networks have, of whole planes: 2x2 without padding, and max-pools of 3x3. */
 static bool has_columns(const xn_op_args *a) {
+    const bool max = a->kind == XN_STEP_MAX_POOL;
+    const int32_t k = a->kernel_w, s = a->stride_w;
+    const bool inside = !a->pad_top && !a->pad_left && (a->out_height - 1) * s + k <= a->height &&
+                        (a->out_width - 1) * s + k <= a->width;
     return (a->datatype == XN_FP32 || a->datatype == XN_FP16) && a->layout != XN_LAYOUT_NHWC &&
-           a->dilation_w == 1 && a->kernel_h == a->kernel_w &&
-           (a->kernel_w == 2 || a->kernel_w == 3) && (a->stride_w == 1 || a->stride_w == 2) &&
-           a->in_plane <= INT32_MAX && a->plane <= INT32_MAX;
-}
-
-/* The eight columns that four outputs take, and perhaps one before them, are where vectors are. */
-static bool has_eights(const xn_op_args *a) {
-    const size_t bytes = xn_datatype_bytes((xn_datatype)a->datatype);
-    return a->stride_w == 2 && a->pad_left == a->kernel_w - 2 && a->width % 8 == 0 &&
-           a->width == 2 * a->out_width && (uintptr_t)a->input % 16 == 0 &&
-           a->input_pitch * (int64_t)bytes % 16 == 0;
-}
-
-xn_op_body xn_op_columns_of_many(const xn_op_args *a) {
-    if (a->out_width % 4 || !outputs_may_be(a, 4))
-        return XN_OP_COLUMNS;
-    return has_eights(a) ? XN_OP_COLUMNS_EIGHT : XN_OP_COLUMNS_FOUR;
+           reals_are_alike(a) && a->kernel_h == k && a->stride_h == s && a->dilation_h == 1 &&
+           a->dilation_w == 1 && !a->turned && a->lanes && a->out_height >= XN_OP_ROWS &&
+           a->in_plane <= INT32_MAX &&
+           (k == 2 ? inside && (s == 2 || (s == 1 && max)) : k == 3 && s == 2 && max);
 }
 
 xn_op_body xn_op_few_of_many(const xn_op_args *a) {
@@ -163,10 +173,7 @@ static xn_op_body pool_body_of(const xn_op_args *a) {
         return XN_OP_WORDS;
     if (a->plane == 1)
         return XN_OP_WHOLE;
-    if (!has_columns(a))
-        return XN_OP_WINDOW;
-    const xn_op_body many = xn_op_columns_of_many(a);
-    return xn_op_blocks(a, many) >= ENOUGH_BLOCKS ? many : XN_OP_COLUMNS;
+    return has_columns(a) ? XN_OP_COLUMNS : XN_OP_WINDOW;
 }
 
 xn_op_body xn_op_body_of(const xn_op_args *a) {
@@ -190,14 +197,14 @@ int64_t xn_op_blocks(const xn_op_args *a, xn_op_body body) {
         return ceil_div(a->pixels * a->out_unit, XN_OP_THREADS);
     if (body == XN_OP_FEW || body == XN_OP_FEW_FOUR)
         return ceil_div(a->pixels, XN_OP_THREADS * (body == XN_OP_FEW ? 1 : 4));
-    if (body == XN_OP_MAP || body == XN_OP_MAP_FOUR || body == XN_OP_MAP_EIGHT) {
-        const int64_t each = a->datatype == XN_FP16 && body != XN_OP_MAP ? 32 : 16; /* outputs */
+    if (body == XN_OP_MAP_APART || body == XN_OP_MAP_FOUR || body == XN_OP_MAP_EIGHT) {
+        const int64_t each =
+            a->datatype == XN_FP16 || body == XN_OP_MAP_APART ? 32 : 16; /* outputs */
         return a->groups.divisor * ceil_div(a->pixels, XN_OP_THREADS * each / 32 >> a->words_log);
     }
     if (body == XN_OP_WHOLE)
         return word_tiles(a) * a->pixels;
-    const bool fours = body == XN_OP_COLUMNS_FOUR || body == XN_OP_COLUMNS_EIGHT;
-    return word_tiles(a) * ceil_div(a->pixels, fours ? 128 : 32);
+    return word_tiles(a) * ceil_div(body == XN_OP_COLUMNS ? a->lanes : a->pixels, 32);
 }
 
 /* By the image alone, so that sums are in one order whatever the batch is. */

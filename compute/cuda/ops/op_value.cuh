@@ -6,6 +6,8 @@
 #include "epilogue.cuh"
 #include "op.h"
 
+#include <type_traits>
+
 /* The image that a pixel of all images is of. */
 XN_HD int64_t xn_op_image(const xn_op_args &a, int64_t pixel) {
     return a.pixels <= INT32_MAX ? xn_divide((int32_t)pixel, a.plane_of) : pixel / a.plane;
@@ -100,13 +102,6 @@ struct xn_op_run {
     }
 };
 
-template <int V>
-XN_HD void xn_op_load(const void *from, bool fp16, int64_t index, float (&v)[V]) {
-    xn_op_run<V> run;
-    run.load(from, fp16, index);
-    run.to_fp32(fp16, v);
-}
-
 /* ---- accumulators: xn_step.h's kinds ---- */
 
 XN_HD float xn_op_gate(const xn_op_args &a, int64_t image, int32_t c) {
@@ -164,8 +159,13 @@ XN_HD xn_op_window xn_op_window_of(const xn_op_args &a, int64_t p) {
     xn_op_window w;
     w.y = (int32_t)(p / a.out_width) * a.stride_h - a.pad_top;
     w.x = (int32_t)(p % a.out_width) * a.stride_w - a.pad_left;
-    xn_valid_taps(w.y, a.dilation_h, a.kernel_h, a.height, &w.i0, &w.i1);
-    xn_valid_taps(w.x, a.dilation_w, a.kernel_w, a.width, &w.j0, &w.j1);
+    if (a.dilation_h == 1 && a.dilation_w == 1) { /* without divisions */
+        xn_valid_taps(w.y, 1, a.kernel_h, a.height, &w.i0, &w.i1);
+        xn_valid_taps(w.x, 1, a.kernel_w, a.width, &w.j0, &w.j1);
+    } else {
+        xn_valid_taps(w.y, a.dilation_h, a.kernel_h, a.height, &w.i0, &w.i1);
+        xn_valid_taps(w.x, a.dilation_w, a.kernel_w, a.width, &w.j0, &w.j1);
+    }
     return w;
 }
 
@@ -178,15 +178,6 @@ XN_HD void xn_op_over(const xn_op_args &a, const xn_op_window &w, int32_t first,
     int32_t i = w.i0, j = w.j0 + first;
     if (columns < 1)
         return;
-    if (columns == a.width && a.dilation_h == 1) { /* rows are one string */
-        const int64_t from = (int64_t)(w.y + w.i0) * a.width;
-#ifdef __CUDA_ARCH__
-#pragma unroll 3
-#endif
-        for (int64_t at = first; at < (int64_t)(w.i1 - w.i0) * columns; at += step)
-            action(from + at);
-        return;
-    }
     for (;;) {
         while (j >= w.j1) {
             j -= columns;
@@ -223,25 +214,40 @@ XN_HD xn_op_pool xn_op_pool_of(const xn_op_args &a, int32_t c) {
     return {a.kind == XN_STEP_AVG_POOL, xn_op_turned(a, c)};
 }
 
+/* Of every `step`-th of `count` neighbours from number `first` on. */
+template <typename T>
+XN_HD double xn_op_pooled_row(const xn_op_pool &pool, const T *from, int32_t count, int32_t first,
+                              int32_t step) {
+    double value = pool.start();
+    for (; first < count; first += 8 * step) {
+        T v[8] = {}; /* loads in flight */
+        XN_UNROLL
+        for (int32_t n = 0; n < 8; n++)
+            if (first + n * step < count)
+                v[n] = from[first + n * step];
+        XN_UNROLL
+        for (int32_t n = 0; n < 8; n++)
+            if (first + n * step < count)
+                value = pool.join(value, (double)xn_to_fp32(v[n]));
+    }
+    return value;
+}
+
 /* Of every `step`-th value of the window from number `first` on. */
 XN_HD double xn_op_pooled(const xn_op_args &a, const xn_op_window &w, int64_t image, int32_t c,
                           int32_t first, int32_t step) {
     const xn_op_pool pool = xn_op_pool_of(a, c);
-    const int64_t channel = image * a.input_pitch + c * a.in_plane;
-    double value = pool.start();
-    if (a.datatype == XN_FP32) {
-        const float *from = (const float *)a.input + channel;
-        xn_op_over(a, w, first, step,
-                   [&](int64_t p) { value = pool.join(value, (double)from[p]); });
-    } else if (a.datatype == XN_FP16) {
-        const __half *from = (const __half *)a.input + channel;
-        xn_op_over(a, w, first, step,
-                   [&](int64_t p) { value = pool.join(value, (double)xn_to_fp32(from[p])); });
-    } else {
-        xn_op_over(a, w, first, step, [&](int64_t p) {
-            value = pool.join(value, (double)xn_op_element(a, image, c, p));
-        });
+    const bool real = a.datatype == XN_FP32 || a.datatype == XN_FP16;
+    if (real && a.layout != XN_LAYOUT_NHWC && w.j1 - w.j0 == a.width && a.dilation_h == 1) {
+        const int64_t from = image * a.input_pitch + c * a.in_plane + (w.y + w.i0) * a.width;
+        const int32_t count = (w.i1 - w.i0) * a.width;
+        return a.datatype == XN_FP16
+                   ? xn_op_pooled_row(pool, (const __half *)a.input + from, count, first, step)
+                   : xn_op_pooled_row(pool, (const float *)a.input + from, count, first, step);
     }
+    double value = pool.start();
+    xn_op_over(a, w, first, step,
+               [&](int64_t p) { value = pool.join(value, (double)xn_op_element(a, image, c, p)); });
     return value;
 }
 
@@ -254,147 +260,35 @@ XN_HD float xn_op_pool_value(const xn_op_args &a, const xn_op_window &w, double 
 
 /* ---- square windows of a few columns, from whole planes of reals ---- */
 
-template <bool FIRST, typename A, typename B>
-struct xn_op_choose {
-    typedef A type;
-};
-template <typename A, typename B>
-struct xn_op_choose<false, A, B> {
-    typedef B type;
-};
-
-/* A division of doubles takes as long as all the rest; by a power of two a product is the same. */
-XN_HD float xn_op_mean(double sum, int32_t taps) {
-    return (float)(taps == 4 ? sum * 0.25 : taps == 2 ? sum * 0.5 : sum / (double)taps);
-}
-
-/* Eight from an address aligned to 16 bytes. */
-XN_HD void xn_op_load_eight(const float *from, bool inside, float none, float (&v)[8]) {
-    float four[4] = {none, none, none, none};
+/* V outputs of a channel, one below the other, whose first window begins at (y, x) of the plane
+ * `from`; what windows share of a row is read once. S: the stride. Only those of 3x3 may be partly
+ * outside, and only the greatest of those are taken. */
+template <int K, int S, bool AVERAGE, int V, typename T>
+XN_HD void xn_op_pool_rows(const xn_op_args &a, const T *from, int32_t y, int32_t x,
+                           float (&acc)[V]) {
+    const T *row = from + y * a.width + x;
+    float value[(V - 1) * S + K][K];
     XN_UNROLL
-    for (int half = 0; half < 2; half++) {
-        if (inside)
-            xn_op_load(from, false, half * 4, four);
+    for (int i = 0; i < (V - 1) * S + K; i++, row += a.width)
         XN_UNROLL
-        for (int n = 0; n < 4; n++)
-            v[half * 4 + n] = four[n];
-    }
-}
-XN_HD void xn_op_load_eight(const __half *from, bool inside, float none, float (&v)[8]) {
-    __half eight[8];
-    if (inside) {
-#ifdef __CUDA_ARCH__
-        *(uint4 *)eight = *(const uint4 *)from;
-#else
-        memcpy(eight, from, sizeof eight);
-#endif
-    }
-    XN_UNROLL
-    for (int n = 0; n < 8; n++)
-        v[n] = inside ? xn_to_fp32(eight[n]) : none;
-}
-
-/* Where windows of V outputs begin in a row, and what of a row they have. VECTOR: 8 columns from
- * the first output's place on are whole, aligned and inside, with LEAD more before them. */
-template <int KW, int S, int V, bool VECTOR>
-struct xn_op_columns {
-    enum { SPAN = (V - 1) * S + KW, LEAD = SPAN - 8 };
-    float column[SPAN];
-
-    /* Column x of the row is the first; what is outside is `none`. */
-    template <typename T>
-    XN_HD void load(const T *row, int32_t x, int32_t width, bool inside, float none) {
-        if constexpr (VECTOR) {
-            float eight[8];
-            xn_op_load_eight(row + x + LEAD, inside, none, eight);
-            if (LEAD)
-                column[0] = inside && x >= 0 ? xn_real_fp32(row[x]) : none;
-            XN_UNROLL
-            for (int j = 0; j < 8; j++)
-                column[LEAD + j] = eight[j];
-        } else {
-            XN_UNROLL
-            for (int j = 0; j < SPAN; j++) {
-                const bool live = inside && (uint32_t)(x + j) < (uint32_t)width;
-                column[j] = live ? xn_real_fp32(row[x + j]) : none;
-            }
-        }
-    }
-};
-
-/* V neighbouring outputs of a row of channel c, from output p of the plane on: rows are read once.
- * S: the stride. */
-template <int KW, int S, int V, bool VECTOR, bool AVERAGE, typename T>
-XN_HD void xn_op_pooled_columns(const xn_op_args &a, int64_t image, int32_t c, int64_t p,
-                                float (&acc)[V]) {
-    const int32_t out_y = (int32_t)p / a.out_width, out_x = (int32_t)p - out_y * a.out_width;
-    const int32_t y0 = out_y * a.stride_h - a.pad_top, x0 = out_x * S - a.pad_left;
-    const T *from = (const T *)a.input + image * a.input_pitch + c * a.in_plane;
-    const float sign = xn_op_turned(a, c) ? -1.0f : 1.0f; /* the least is the greatest of these */
-    typename xn_op_choose<AVERAGE, double, float>::type so_far[V];
-    int32_t rows = 0;
-    XN_UNROLL
-    for (int v = 0; v < V; v++)
-        so_far[v] = AVERAGE ? 0.0f : -INFINITY;
-    XN_UNROLL
-    for (int32_t i = 0; i < KW; i++) {
-        const int32_t y = y0 + i * a.dilation_h;
-        const bool inside = (uint32_t)y < (uint32_t)a.height;
-        xn_op_columns<KW, S, V, VECTOR> row;
-        row.load(from + (inside ? y : 0) * a.width, x0, a.width, inside,
-                 AVERAGE ? 0.0f : -INFINITY * sign);
-        rows += inside;
-        XN_UNROLL
-        for (int v = 0; v < V; v++)
-            XN_UNROLL
-        for (int j = 0; j < KW; j++) {
-            const float x = row.column[v * S + j];
-            if (AVERAGE)
-                so_far[v] += x;
-            else
-                so_far[v] = x * sign > so_far[v] ? x * sign : so_far[v]; /* not NaN */
-        }
+    for (int j = 0; j < K; j++) {
+        const bool inside = K == 2 || ((uint32_t)(y + i) < (uint32_t)a.height &&
+                                       (uint32_t)(x + j) < (uint32_t)a.width);
+        value[i][j] = inside ? xn_to_fp32(row[j]) : -INFINITY;
     }
     XN_UNROLL
     for (int v = 0; v < V; v++) {
-        int32_t j0, j1;
-        xn_valid_taps(x0 + v * S, 1, KW, a.width, &j0, &j1);
-        const int32_t taps = a.attributes.count_padding ? KW * KW : rows * (j1 - j0);
-        acc[v] = AVERAGE ? xn_op_mean(so_far[v], taps) : (float)so_far[v] * sign;
+        std::conditional_t<AVERAGE, double, float> so_far = AVERAGE ? 0.0f : -INFINITY;
+        XN_UNROLL
+        for (int n = 0; n < K * K; n++) {
+            const float next = value[v * S + n / K][n % K];
+            if (AVERAGE)
+                so_far += next;
+            else
+                so_far = next > so_far ? next : so_far; /* not NaN */
+        }
+        acc[v] = (float)(AVERAGE ? so_far / (K * K) : so_far);
     }
-}
-
-template <int KW, int S, int V, bool VECTOR, typename T>
-XN_HD void xn_op_pooled_kind(const xn_op_args &a, int64_t image, int32_t c, int64_t p,
-                             float (&acc)[V]) {
-    if (a.kind == XN_STEP_AVG_POOL)
-        xn_op_pooled_columns<KW, S, V, VECTOR, true, T>(a, image, c, p, acc);
-    else
-        xn_op_pooled_columns<KW, S, V, VECTOR, false, T>(a, image, c, p, acc);
-}
-
-template <int V, bool VECTOR, typename T>
-XN_HD void xn_op_pooled_row(const xn_op_args &a, int64_t image, int32_t c, int64_t p,
-                            float (&acc)[V]) {
-    if (a.kernel_w == 2 && a.stride_w == 2)
-        xn_op_pooled_kind<2, 2, V, VECTOR, T>(a, image, c, p, acc);
-    else if (a.stride_w == 2)
-        xn_op_pooled_kind<3, 2, V, VECTOR, T>(a, image, c, p, acc);
-    else if constexpr (!VECTOR) {
-        if (a.kernel_w == 2)
-            xn_op_pooled_kind<2, 1, V, false, T>(a, image, c, p, acc);
-        else
-            xn_op_pooled_kind<3, 1, V, false, T>(a, image, c, p, acc);
-    }
-}
-
-template <int V, bool VECTOR>
-XN_HD void xn_op_pool_row(const xn_op_args &a, int64_t image, int32_t c, int64_t p,
-                          float (&acc)[V]) {
-    if (a.datatype == XN_FP16)
-        xn_op_pooled_row<V, VECTOR, __half>(a, image, c, p, acc);
-    else
-        xn_op_pooled_row<V, VECTOR, float>(a, image, c, p, acc);
 }
 
 /* ---- the epilogue ---- */
@@ -409,49 +303,97 @@ XN_HD void xn_op_store(T *to, const float (&v)[V]) {
 #endif
 }
 
-/* V neighbouring outputs of a channel, from index `out` on of the real output, given their
- * residuals as they lie. Their bits come back, STEP from one to the next. */
-template <int V, int STEP = 1>
-XN_HD uint32_t xn_op_finish(const xn_op_args &a, int32_t c, int64_t out, const float (&acc)[V],
-                            const xn_op_run<V> &residual, bool fp16) {
+/* Shifts STEP bits into `bits` from below, of which the upper says whether y + shift is at least 0:
+ * the difference is -0 or less there. NaN has no sign here. */
+template <int STEP>
+XN_HD uint32_t xn_op_add_sign(uint32_t bits, float y, float shift) {
+#ifdef __CUDA_ARCH__
+    return __funnelshift_l(__float_as_uint(__fadd_rd(-y, -shift)), bits, STEP);
+#else
+    return bits << STEP | xn_sign_bit(y + shift) << (STEP - 1);
+#endif
+}
+
+/* The real outputs of V accumulators of a channel; residual(add) says what is added where there is
+ * something. Their bits come back, STEP from one to the next. */
+template <int STEP, int V, class Residual>
+XN_HD uint32_t xn_op_outputs(const xn_op_args &a, int32_t c, const float (&acc)[V],
+                             Residual residual, float (&y)[V]) {
     const xn_epilogue &what = a.e.what;
+    uint32_t bits = 0;
     const float factor = a.linear ? xn_factor_of(a.e.factor, c) : 1.0f;
     const float bias = a.linear ? xn_bias_of(a.e.bias, c) : -0.0f; /* with 1 they keep numbers */
-    bool finite = true;
-    uint32_t bits = 0;
-    float y[V];
+    float zero = 0.0f; /* NaN where an output is not finite: one test for all, as it is rare */
     XN_UNROLL
     for (int n = 0; n < V; n++) {
         y[n] = xn_value(acc[n], 1.0f, {factor, bias});
-        finite &= isfinite(y[n]);
+        zero = fmaf(y[n], 0.0f, zero);
     }
-    if (a.linear && !finite) /* one test for all, as it is rare */
+    if (a.linear && isnan(zero))
         XN_UNROLL
     for (int n = 0; n < V; n++)
         y[n] = isfinite(y[n]) ? y[n] : xn_value_again(a.e, c, acc[n], 1.0);
     if (what.residual) {
         float add[V];
-        residual.to_fp32(fp16, add);
+        residual(add);
         XN_UNROLL
         for (int n = 0; n < V; n++)
             y[n] += add[n];
     }
     if (what.activation != XN_ACTIVATION_NONE) {
-        const xn_activation_of_filter activation(a.e, c);
+        const bool clips = what.activation == XN_ACTIVATION_CLIP;
+        const float slope = clips ? 1.0f : xn_read_only(a.e.slope + c);
         XN_UNROLL
         for (int n = 0; n < V; n++)
-            y[n] = activation(y[n]);
+            y[n] = y[n] >= 0.0f ? y[n] : y[n] * slope;
+        if (clips)
+            XN_UNROLL
+        for (int n = 0; n < V; n++)
+            y[n] = xn_activate(a.e, c, y[n]);
     }
     if (what.bits) {
         const float shift = what.shift ? xn_read_only(a.e.shift + c) : 0.0f;
         XN_UNROLL
-        for (int n = 0; n < V; n++)
-            bits |= xn_sign_bit(y[n] + shift) << n * STEP;
+        for (int n = V - 1; n >= 0; n--)
+            bits = xn_op_add_sign<STEP>(bits, y[n], shift);
+        bits = bits >> (STEP - 1) & UINT32_MAX / ((1u << STEP) - 1);
     }
-    if (what.datatype == XN_FP32)
+    return bits;
+}
+
+/* The same of neighbours, with their residuals as they lie, stored from index `out` on. */
+template <int V, int STEP = 1>
+XN_HD uint32_t xn_op_finish(const xn_op_args &a, int32_t c, int64_t out, const float (&acc)[V],
+                            const xn_op_run<V> &residual, bool fp16) {
+    float y[V];
+    const uint32_t bits = xn_op_outputs<STEP>(
+        a, c, acc, [&](float(&add)[V]) { residual.to_fp32(fp16, add); }, y);
+    if (a.e.what.datatype == XN_FP32)
         xn_op_store((float *)a.e.output + out, y);
-    else if (what.datatype == XN_FP16)
+    else if (a.e.what.datatype == XN_FP16)
         xn_op_store((__half *)a.e.output + out, y);
+    return bits;
+}
+
+/* The same of outputs that lie apart, which are T as their residuals are: beside(n), to(n). */
+template <typename T, int STEP, int V, class Beside, class To>
+XN_HD uint32_t xn_op_finish_apart(const xn_op_args &a, int32_t c, const float (&acc)[V],
+                                  Beside beside, To to) {
+    T residual[V] = {};
+    float y[V];
+    XN_UNROLL
+    for (int n = 0; n < V && a.e.what.residual; n++)
+        residual[n] = *beside(n);
+    const auto add_residual = [&](float(&add)[V]) {
+        XN_UNROLL
+        for (int n = 0; n < V; n++)
+            add[n] = xn_to_fp32(residual[n]);
+    };
+    const uint32_t bits = xn_op_outputs<STEP>(a, c, acc, add_residual, y);
+    if (a.e.what.datatype != XN_BITS)
+        XN_UNROLL
+    for (int n = 0; n < V; n++)
+        xn_store(to(n), {y[n]});
     return bits;
 }
 

@@ -41,41 +41,55 @@ static void make_stats(const xn_op_args &a) {
         xn_op_stats<LANES>(a, host_block{i}, shared);
 }
 
-template <xn_op_body BODY, int V>
+template <xn_op_body BODY>
 static void run_tiles(const xn_op_args &a) {
-    xn_op_shared<V> shared;
+    xn_op_shared<1> shared;
     for (int64_t i = 0; i < xn_op_blocks(&a, BODY); i++) {
         memset(&shared, BK_POISON, sizeof shared);
-        xn_op_tile<BODY, V>(a, host_block{i}, shared);
+        xn_op_tile<BODY>(a, host_block{i}, shared);
     }
 }
 
-template <int V, int C_FP16, int C_FP32>
+template <typename T>
+static void run_columns(const xn_op_args &a) {
+    xn_op_shared<XN_OP_ROWS> shared;
+    for (int64_t i = 0; i < xn_op_blocks(&a, XN_OP_COLUMNS); i++) {
+        memset(&shared, BK_POISON, sizeof shared);
+        if (a.kind == XN_STEP_AVG_POOL)
+            xn_op_pool_columns<T, 2, 2, true>(a, host_block{i}, shared);
+        else if (a.kernel_w == 3)
+            xn_op_pool_columns<T, 3, 2, false>(a, host_block{i}, shared);
+        else if (a.stride_w == 2)
+            xn_op_pool_columns<T, 2, 2, false>(a, host_block{i}, shared);
+        else
+            xn_op_pool_columns<T, 2, 1, false>(a, host_block{i}, shared);
+    }
+}
+
+template <int V, int C_FP16, int C_FP32, bool APART = false>
 static void run_map(const xn_op_args &a, xn_op_body body) {
     xn_op_map_shared shared;
     for (int64_t i = 0; i < xn_op_blocks(&a, body); i++) {
         memset(&shared, BK_POISON, sizeof shared);
         if (a.datatype == XN_FP16)
-            xn_op_map<__half, V, C_FP16>(a, host_block{i}, shared);
+            xn_op_map<__half, V, C_FP16, APART>(a, host_block{i}, shared);
         else
-            xn_op_map<float, V, C_FP32>(a, host_block{i}, shared);
+            xn_op_map<float, V, C_FP32, APART>(a, host_block{i}, shared);
     }
 }
 
 static xn_op_body run_op(const xn_op_args &a) {
     xn_op_body body = xn_op_body_of(&a);
-    if (body == XN_OP_COLUMNS && a.pixels % 3)
-        body = xn_op_columns_of_many(&a);
     if (body == XN_OP_FEW && a.pixels % 3)
         body = xn_op_few_of_many(&a);
     if (a.kind == XN_STEP_SOFTMAX)
         xn_op_stats_lanes(&a) == 1 ? make_stats<1>(a) : make_stats<32>(a);
     switch (body) {
     case XN_OP_EACH:
-        run_tiles<XN_OP_EACH, 1>(a);
+        run_tiles<XN_OP_EACH>(a);
         break;
-    case XN_OP_MAP:
-        run_map<1, 16, 16>(a, body);
+    case XN_OP_MAP_APART:
+        run_map<4, 8, 8, true>(a, body);
         break;
     case XN_OP_MAP_FOUR:
         run_map<4, 8, 4>(a, body);
@@ -84,19 +98,13 @@ static xn_op_body run_op(const xn_op_args &a) {
         run_map<8, 4, 4>(a, body);
         break;
     case XN_OP_CURVE:
-        run_tiles<XN_OP_CURVE, 1>(a);
+        run_tiles<XN_OP_CURVE>(a);
         break;
     case XN_OP_WINDOW:
-        run_tiles<XN_OP_WINDOW, 1>(a);
+        run_tiles<XN_OP_WINDOW>(a);
         break;
     case XN_OP_COLUMNS:
-        run_tiles<XN_OP_COLUMNS, 1>(a);
-        break;
-    case XN_OP_COLUMNS_FOUR:
-        run_tiles<XN_OP_COLUMNS_FOUR, 4>(a);
-        break;
-    case XN_OP_COLUMNS_EIGHT:
-        run_tiles<XN_OP_COLUMNS_EIGHT, 4>(a);
+        a.datatype == XN_FP16 ? run_columns<__half>(a) : run_columns<float>(a);
         break;
     case XN_OP_FEW:
         for (int64_t i = 0; i < xn_op_blocks(&a, body); i++)
