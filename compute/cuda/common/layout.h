@@ -89,9 +89,9 @@ XN_HD int64_t xn_cuda_stage_row_words(int32_t tap_words) {
 }
 
 /* Behind the filters, for each place at the border (top, middle, bottom by left, middle, right) a
- * value a filter: channels times taps inside less twice their set bits; and another, that plus 2.
- */
-enum { XN_CUDA_STAGE_VALUES = 18 };
+ * value a filter: channels times taps inside, less twice their set bits and twice all channels
+ * times taps. */
+enum { XN_CUDA_STAGE_VALUES = 9 };
 
 /* Where word `at` of a filter lies. Blocks q and q + 4 of a step are with lanes q: words q and q +
  * 4 of it, but of 2 words a tap those of tap q, and of the last tap, whose step has 128 bits, words

@@ -123,7 +123,7 @@ static bool stage_bytes(const xn_weights *w, size_t *bytes) {
 static int32_t stage_value(const xn_weights *w, int64_t o, int32_t place) {
     const int32_t i0 = place / 3 == 0, i1 = place / 3 == 2 ? 2 : 3;
     const int32_t j0 = place % 3 == 0, j1 = place % 3 == 2 ? 2 : 3;
-    int32_t value = w->words * 32 * (i1 - i0) * (j1 - j0);
+    int32_t value = w->words * 32 * ((i1 - i0) * (j1 - j0) - 2 * 9);
     for (int32_t i = i0; i < i1; i++)
         for (int32_t n = j0 * w->words; n < j1 * w->words; n++)
             value -= 2 * __builtin_popcount(bits_of(w, o)[i * 3 * w->words + n]);
@@ -137,7 +137,7 @@ static void fill_stage(const xn_weights *w, void *out) {
         for (int32_t at = 0; at < 9 * w->words; at++)
             ((uint32_t *)out)[xn_cuda_stage_word((int32_t)o, at, w->words)] = bits_of(w, o)[at];
         for (int32_t n = 0; n < XN_CUDA_STAGE_VALUES; n++)
-            values[n * w->out_channels + o] = (float)(stage_value(w, o, n / 2) + n % 2 * 2);
+            values[n * w->out_channels + o] = (float)stage_value(w, o, n);
     }
 }
 

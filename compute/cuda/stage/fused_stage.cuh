@@ -15,11 +15,11 @@
  * 4 q .. 4 q + 3 of the unit: row g of tile t is filter 4 g + 2 t, row g + 8 the next one, and
  * columns 2 q, 2 q + 1 of tile n are pixels 4 q + 2 n and the next one.
  *
- * dot = F + 4 popc(a and w) - 2 popc(a), where F is of the filter and of the pixel's place at the
- * border (layout.h: the identity), popc(a) of the pixel's window. Accumulators start at the bits of
- * a large float, so they are floats already when the products are done, and one fma takes it and
- * popc(a) away. It does so exactly where popc(a) is even; else popc(a) + 1 is taken away, and F is
- * a second copy, that has 2 more. */
+ * dot = F + 4 popc(a and w) + 2 (K - popc(a)), where F is of the filter and of the pixel's place at
+ * the border (layout.h), popc(a) of the pixel's window, and K 9 times the channels. Accumulators
+ * start at the bits of a large float, 2^23, so they are floats already when the products are done.
+ * One fma multiplies by 4 and adds 2 (K - popc(a)) - 2^25, which is a float, as it is even and not
+ * below -2^25. */
 #ifndef XN_CUDA_FUSED_STAGE_CUH
 #define XN_CUDA_FUSED_STAGE_CUH
 
@@ -177,8 +177,8 @@ struct stage_block {
             const uint32_t *mid = up + a.pitch, *low = mid + a.pitch;
             const uint32_t set =
                 (up[0] + up[1] + up[2]) + (mid[0] + mid[1] + mid[2]) + (low[0] + low[1] + low[2]);
-            windows[i] = make_uint2(STAGE_AWAY + (set + 1) / 2,
-                                    ((place >> 16 & 15) * 2 + (set & 1)) * a.table_row);
+            windows[i] = make_uint2(STAGE_AWAY - 9 * shape::CHANNELS + set,
+                                    (place >> 16 & 15) * a.table_row);
         }
 #pragma unroll 1
         for (int32_t n = (int32_t)threadIdx.x; n < filters(); n += STAGE_THREADS)

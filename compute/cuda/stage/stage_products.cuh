@@ -10,8 +10,8 @@
 enum {
     STAGE_THREADS = 512,
     STAGE_UNIT = 16,
-    /* Rows of a layer's table, a value a filter: F of each place at the border, twice; then factor,
-     * bias, shift. */
+    /* Rows of a layer's table, a value a filter: F of each place at the border; then factor, bias,
+     * shift. */
     STAGE_FACTOR = XN_CUDA_STAGE_VALUES,
     STAGE_BIAS,
     STAGE_SHIFT,
@@ -20,7 +20,7 @@ enum {
     STAGE_AHEAD = 3,          /* units whose residuals are on their way */
     STAGE_START = 0x4B000000  /* sums: 2^23 as a float */
 };
-enum : uint32_t { STAGE_AWAY = 0xCC000000 }; /* -4 times that; 1 more takes 4 more away */
+enum : uint32_t { STAGE_AWAY = 0xCC000000 }; /* -4 times that; 1 less takes 2 less away */
 
 struct stage_args {
     xn_cuda_stage_io io;
