@@ -110,8 +110,7 @@ static int64_t lay_out(const xn_step *step, int32_t layers, const xn_cuda_stage_
     a->barriers = a->places + stage_aligned(pixels * 4);
     a->windows = a->barriers + stage_aligned(16);
     a->table = a->windows + stage_aligned(pixels * 8);
-    a->table_bytes = stage_aligned((int64_t)STAGE_TABLE_ROWS * a->table_row);
-    a->filters = a->table + 2 * a->table_bytes;
+    a->filters = a->table + stage_aligned((int64_t)layers * STAGE_TABLE_ROWS * a->table_row);
     if (words < 16)
         return a->filters;
     const int64_t filters = (int64_t)a->filter_warps * STAGE_WIDE_BYTES;

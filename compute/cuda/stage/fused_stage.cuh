@@ -212,28 +212,29 @@ struct stage_block {
     }
 
     __device__ __forceinline__ uint32_t table_of(int32_t layer) const {
-        return a.table + (uint32_t)(layer & 1) * a.table_bytes;
+        return a.table + (uint32_t)layer * STAGE_TABLE_ROWS * a.table_row;
     }
 
-    /* Starts copying a layer's table: of the filters' F, then what comes with the step. */
-    __device__ __forceinline__ void copy_table(int32_t layer) const {
-        const xn_cuda_stage_layer &l = a.io.layer[layer];
-        const int32_t lane = (int32_t)threadIdx.x % 32, first = rank * filters();
-        const float *of_filters = (const float *)(l.filters + shape::CHANNELS * shape::ROW_WORDS);
-#pragma unroll 1
-        for (int32_t row = (int32_t)threadIdx.x / 32; row < STAGE_TABLE_ROWS;
-             row += STAGE_THREADS / 32) {
-            const float *values = row < STAGE_FACTOR    ? of_filters + row * shape::CHANNELS
-                                  : row == STAGE_FACTOR ? l.factor
-                                  : row == STAGE_BIAS   ? l.bias
-                                                        : l.shift;
-            float *to_row = (float *)(shared + table_of(layer) + row * a.table_row);
-#pragma unroll 1
-            for (int32_t n = lane; n < filters(); n += 32)
-                if (values)
-                    xn_copy_async<4>(to_row + n, values + first + n, true);
-                else
-                    to_row[n] = row == STAGE_FACTOR ? 1.0f : 0.0f;
+    /* Starts copying all layers' tables: of the filters' F, then what comes with the step. */
+    __device__ __forceinline__ void copy_tables() const {
+        const int32_t fours = filters() / 4, rows = a.io.layers * STAGE_TABLE_ROWS;
+        const int32_t column = (int32_t)threadIdx.x % fours * 4;
+#pragma unroll 2
+        for (int32_t n = (int32_t)threadIdx.x / fours; n < rows; n += STAGE_THREADS / fours) {
+            const xn_cuda_stage_layer &l = a.io.layer[n / STAGE_TABLE_ROWS];
+            const int32_t row = n % STAGE_TABLE_ROWS;
+            const float *values =
+                row < STAGE_FACTOR
+                    ? (const float *)l.filters + shape::CHANNELS * (shape::ROW_WORDS + row)
+                : row == STAGE_FACTOR ? l.factor
+                : row == STAGE_BIAS   ? l.bias
+                                      : l.shift;
+            const float other = row == STAGE_FACTOR ? 1.0f : 0.0f;
+            float *to_row = (float *)(shared + a.table + n * a.table_row);
+            if (values)
+                xn_copy_async<16>(to_row + column, values + rank * filters() + column, true);
+            else
+                *(float4 *)(to_row + column) = make_float4(other, other, other, other);
         }
         xn_copy_commit();
     }
@@ -614,7 +615,7 @@ __global__ void __launch_bounds__(STAGE_THREADS, 1)
     const stage_block<WORDS, Real> block(a, stage_memory);
     stage_filters<WORDS> filters(a, stage_memory);
     xn_let_next_kernel_start();
-    block.copy_table(0);
+    block.copy_tables();
     filters.load(a, 0, WORDS == 16 ? block.rank : block.filter_warp_of_all());
     block.clear();
     block.number_pixels();
@@ -633,13 +634,12 @@ __global__ void __launch_bounds__(STAGE_THREADS, 1)
 #pragma unroll 1
     for (int32_t layer = 0;; layer++) {
         block.count_bits(layer);
-        if (layer)
+        if (WORDS == 16 && layer)
             xn_copy_wait<0>();
         __syncthreads();
         block.sum_windows(layer);
         __syncthreads();
         if (layer + 1 < a.io.layers) {
-            block.copy_table(layer + 1);
             block.expect_bits(layer);
             if constexpr (WORDS == 16)
                 if (a.layers_beside > 1)
