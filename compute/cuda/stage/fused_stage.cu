@@ -104,9 +104,7 @@ static int64_t lay_out(const xn_step *step, int32_t layers, const xn_cuda_stage_
         ((int64_t)cut->images * a->rows * c->width + STAGE_UNIT - 1) / STAGE_UNIT * STAGE_UNIT;
     a->grid = stage_aligned(pixels * a->filter_warps * 32 * real);
     a->grid_bytes = stage_aligned(positions * words * 4);
-    a->popcounts = a->grid + 2 * a->grid_bytes;
-    a->popcounts_bytes = stage_aligned(positions * 4);
-    a->places = a->popcounts + a->popcounts_bytes;
+    a->places = a->grid + 2 * a->grid_bytes;
     a->barriers = a->places + stage_aligned(pixels * 4);
     a->windows = a->barriers + stage_aligned(16);
     a->table = a->windows + stage_aligned(pixels * 8);

@@ -70,9 +70,6 @@ struct stage_block {
     __device__ __forceinline__ uint32_t grid_of(int32_t layer) const {
         return a.grid + (uint32_t)(layer & 1) * a.grid_bytes;
     }
-    __device__ __forceinline__ uint32_t *popcounts() const {
-        return (uint32_t *)(shared + a.popcounts);
-    }
     /* The filters of the block from its first on, and of its warp. */
     __device__ __forceinline__ int32_t filters() const {
         return a.filter_warps * 32;
@@ -135,54 +132,51 @@ struct stage_block {
         xn_copy_commit();
     }
 
-    /* Of what a layer reads, the bits set at each position. Lanes next to each other have the
-     * chunks of one. */
-    __device__ __forceinline__ void count_bits(int32_t layer) const {
+    /* The last step before a layer: what is added for the bits set in each pixel's window. Lanes
+     * next to each other have the chunks of one. -0 as a shift becomes +0, so that a sum with it is
+     * never -0 but of two that are. */
+    __device__ __forceinline__ void sum_windows(int32_t layer) const {
         enum { CHUNKS = WORDS < 4 ? 1 : WORDS / 4, OF_CHUNK = WORDS / CHUNKS };
         const char *grid = shared + grid_of(layer);
-        const int32_t more = a.io.layers - 1 - layer, first = max(from - more, 0) - top;
-        const int32_t last = min(to + more, a.height) - top + (images - 1) * (a.height + 1) + 2;
-        const int32_t chunks = (last - first) * a.pitch * CHUNKS;
-#pragma unroll 1
-        for (int32_t n = (int32_t)threadIdx.x; n < (chunks + 31) / 32 * 32; n += STAGE_THREADS) {
-            const uint32_t position = (uint32_t)(first * a.pitch + n / CHUNKS);
-            uint32_t words[OF_CHUNK], set = 0;
-            memcpy(words,
-                   __builtin_assume_aligned(grid + (stage_byte<WORDS>(position) ^ n % CHUNKS * 16u),
-                                            OF_CHUNK * 4),
-                   sizeof words);
-#pragma unroll
-            for (int word = 0; word < OF_CHUNK; word++)
-                set += (uint32_t)__popc(words[word]);
-#pragma unroll
-            for (int lane = 1; lane < CHUNKS; lane *= 2)
-                set += __shfl_xor_sync(0xffffffffu, set, lane);
-            if (n % CHUNKS == 0)
-                popcounts()[position] = set;
-        }
-    }
-
-    /* The last step before a layer: what is added for the bits set in each pixel's window. -0 as a
-     * shift becomes +0, so that a sum with it is never -0 but of two that are. */
-    __device__ __forceinline__ void sum_windows(int32_t layer) const {
         float *shift = (float *)(shared + table_of(layer) + STAGE_SHIFT * a.table_row);
         int32_t begin, end;
         pixels_of(layer, &begin, &end);
         begin = begin / STAGE_UNIT * STAGE_UNIT;
         end = (end + STAGE_UNIT - 1) / STAGE_UNIT * STAGE_UNIT;
+        if ((int32_t)threadIdx.x < filters())
+            shift[threadIdx.x] += 0.0f;
 #pragma unroll 1
-        for (int32_t i = begin + (int32_t)threadIdx.x; i < end; i += STAGE_THREADS) {
-            const uint32_t place = places[i];
-            const uint32_t *up = popcounts() + (place & 0xffffu) - a.pitch - 1;
-            const uint32_t *mid = up + a.pitch, *low = mid + a.pitch;
-            const uint32_t set =
-                (up[0] + up[1] + up[2]) + (mid[0] + mid[1] + mid[2]) + (low[0] + low[1] + low[2]);
-            windows[i] = make_uint2(STAGE_AWAY - 9 * shape::CHANNELS + set,
-                                    (place >> 16 & 15) * a.table_row);
+        for (int32_t n = begin * CHUNKS + (int32_t)threadIdx.x; n < end * CHUNKS;
+             n += STAGE_THREADS) {
+            const uint32_t place = places[n / CHUNKS];
+            uint32_t words[3][3][OF_CHUNK], set = 0;
+#pragma unroll
+            for (int tap = 0; tap < 9; tap++) {
+                /* Rows of up to 256 channels are permuted alike. */
+                const uint32_t row = tap / 3 * a.pitch, inside = WORDS == 16 ? row : 0;
+                const uint32_t at = (place & 0xffffu) - a.pitch - 1 + tap % 3 + inside;
+                const char *from = grid + (stage_byte<WORDS>(at) ^ n % CHUNKS * 16u);
+                memcpy(words[tap / 3][tap % 3],
+                       __builtin_assume_aligned(from + (row - inside) * WORDS * 4, OF_CHUNK * 4),
+                       sizeof words[0][0]);
+            }
+#pragma unroll
+            for (int word = 0; word < OF_CHUNK; word++) {
+                const stage_adder up(words[0][0][word], words[0][1][word], words[0][2][word]);
+                const stage_adder mid(words[1][0][word], words[1][1][word], words[1][2][word]);
+                const stage_adder low(words[2][0][word], words[2][1][word], words[2][2][word]);
+                const stage_adder ones(up.ones, mid.ones, low.ones);
+                const stage_adder twos(up.twos, mid.twos, low.twos);
+                set += (uint32_t)(__popc(ones.ones) + 2 * (__popc(ones.twos) + __popc(twos.ones)) +
+                                  4 * __popc(twos.twos));
+            }
+#pragma unroll
+            for (int lane = 1; lane < CHUNKS; lane *= 2)
+                set += __shfl_xor_sync(0xffffffffu, set, lane);
+            if (n % CHUNKS == 0)
+                windows[n / CHUNKS] = make_uint2(STAGE_AWAY - 9 * shape::CHANNELS + set,
+                                                 (place >> 16 & 15) * a.table_row);
         }
-#pragma unroll 1
-        for (int32_t n = (int32_t)threadIdx.x; n < filters(); n += STAGE_THREADS)
-            shift[n] += 0.0f;
     }
 
     /* Where blocks of a cluster count what they get of a layer. A block has all of it only when no
@@ -633,10 +627,8 @@ __global__ void __launch_bounds__(STAGE_THREADS, 1)
     stage_wait(cluster);
 #pragma unroll 1
     for (int32_t layer = 0;; layer++) {
-        block.count_bits(layer);
         if (WORDS == 16 && layer)
             xn_copy_wait<0>();
-        __syncthreads();
         block.sum_windows(layer);
         __syncthreads();
         if (layer + 1 < a.io.layers) {

@@ -129,6 +129,15 @@ struct stage_exchange {
     }
 };
 
+/* Of three words: a bit's sum is `ones` and twice `twos`. */
+struct stage_adder {
+    uint32_t ones, twos;
+
+    __device__ __forceinline__ stage_adder(uint32_t a, uint32_t b, uint32_t c)
+        : ones(a ^ b ^ c), twos((a & b) | (c & (a | b))) {
+    }
+};
+
 /* ---- clusters ---- */
 
 /* All blocks of a cluster, once they have begun, and what they have written before. */

@@ -36,7 +36,7 @@ struct stage_args {
     int32_t table_row;     /* bytes; two rows next to each other share no bank */
     xn_fast_divisor by_cluster, by_bands, by_filter_warps, by_height, by_width, by_pooled;
     /* Shared memory, from its start. */
-    uint32_t grid, grid_bytes, popcounts, popcounts_bytes, places, windows, table;
+    uint32_t grid, grid_bytes, places, windows, table;
     uint32_t filters, barriers;
 };
 
