@@ -211,10 +211,10 @@ struct stage_block {
 
     /* Starts copying all layers' tables: of the filters' F, then what comes with the step. */
     __device__ __forceinline__ void copy_tables() const {
-        const int32_t fours = filters() / 4, rows = a.io.layers * STAGE_TABLE_ROWS;
-        const int32_t column = (int32_t)threadIdx.x % fours * 4;
-#pragma unroll 2
-        for (int32_t n = (int32_t)threadIdx.x / fours; n < rows; n += STAGE_THREADS / fours) {
+        const int32_t first = xn_divide((int32_t)threadIdx.x / 8, a.by_filter_warps);
+        const int32_t column = (int32_t)threadIdx.x * 4 - first * filters();
+#pragma unroll 1
+        for (int32_t n = first; n < a.io.layers * STAGE_TABLE_ROWS; n += a.pixel_warps * 4) {
             const xn_cuda_stage_layer &l = a.io.layer[n / STAGE_TABLE_ROWS];
             const int32_t row = n % STAGE_TABLE_ROWS;
             const float *values =
@@ -439,6 +439,10 @@ struct stage_block {
         const int32_t unit = l.begin / STAGE_UNIT;
         return unit + ((pixel_warp - unit) & (a.pixel_warps - 1));
     }
+    __device__ __forceinline__ bool has_units(int32_t layer) const {
+        const layer_of_block l = layer_of(layer);
+        return first_unit(l) * STAGE_UNIT < l.end;
+    }
 
     /* The first residuals of the first layer, of 512 channels all. */
     __device__ __forceinline__ void start_residuals() const {
@@ -643,7 +647,7 @@ __global__ void __launch_bounds__(STAGE_THREADS, 1)
             block.run_layer(layer, filters);
         if (layer + 1 == a.io.layers)
             break;
-        if constexpr (WORDS < 16)
+        if (WORDS < 16 && block.has_units(layer + 1))
             filters.load(a, layer + 1, block.filter_warp_of_all());
         block.wait_for_bits(layer);
         if constexpr (WORDS == 16)
