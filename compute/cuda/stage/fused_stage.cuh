@@ -44,7 +44,7 @@ struct stage_block {
 
     __device__ __forceinline__ stage_block(const stage_args &args, char *memory)
         : a(args), shared(memory) {
-        const int32_t warp = (int32_t)threadIdx.x / 32, more = a.io.layers - 1;
+        const int32_t warp = (int32_t)(threadIdx.x / 32), more = a.io.layers - 1;
         const int32_t block = xn_divide((int32_t)blockIdx.x, a.by_cluster);
         const int32_t group = xn_divide(block, a.by_bands), number = block - group * a.bands;
         rank = (int32_t)blockIdx.x - block * a.io.cut.cluster;
@@ -122,8 +122,9 @@ struct stage_block {
         const uint32_t grid = xn_shared_address(shared) + grid_of(0);
         const int32_t all = (last - first + (images - 1) * a.height) * a.width;
 #pragma unroll 1
-        for (int32_t n = (int32_t)threadIdx.x; n < all * CHUNKS; n += STAGE_THREADS) {
-            const int32_t row = xn_divide(n / CHUNKS, a.by_width), x = n / CHUNKS - row * a.width;
+        for (uint32_t n = threadIdx.x; n < (uint32_t)(all * CHUNKS); n += STAGE_THREADS) {
+            const int32_t pixel = (int32_t)(n / CHUNKS);
+            const int32_t row = xn_divide(pixel, a.by_width), x = pixel - row * a.width;
             const int32_t grid_row = first + row - top + xn_divide(row, a.by_height) + 1;
             const uint32_t position = (uint32_t)(grid_row * a.pitch + x + 1);
             xn_copy_async_at<BYTES>(grid + (stage_byte<WORDS>(position) ^ n % CHUNKS * 16u),
@@ -146,7 +147,7 @@ struct stage_block {
         if ((int32_t)threadIdx.x < filters())
             shift[threadIdx.x] += 0.0f;
 #pragma unroll 1
-        for (int32_t n = begin * CHUNKS + (int32_t)threadIdx.x; n < end * CHUNKS;
+        for (uint32_t n = (uint32_t)begin * CHUNKS + threadIdx.x; n < (uint32_t)(end * CHUNKS);
              n += STAGE_THREADS) {
             const uint32_t place = places[n / CHUNKS];
             uint32_t words[3][3][OF_CHUNK], set = 0;
@@ -211,7 +212,7 @@ struct stage_block {
 
     /* Starts copying all layers' tables: of the filters' F, then what comes with the step. */
     __device__ __forceinline__ void copy_tables() const {
-        const int32_t first = xn_divide((int32_t)threadIdx.x / 8, a.by_filter_warps);
+        const int32_t first = xn_divide((int32_t)(threadIdx.x / 8), a.by_filter_warps);
         const int32_t column = (int32_t)threadIdx.x * 4 - first * filters();
 #pragma unroll 1
         for (int32_t n = first; n < a.io.layers * STAGE_TABLE_ROWS; n += a.pixel_warps * 4) {
@@ -239,8 +240,8 @@ struct stage_block {
         return (uint4 *)shared + warp * (stage_values<Real>::VECTORS * 32) + threadIdx.x % 32;
     }
     /* The same of any four filters and the four pixels that a pixel is one of. */
-    __device__ __forceinline__ const uint4 *values_of_four(int32_t four, int32_t pixel) const {
-        const int32_t warp = pixel / STAGE_UNIT * a.filter_warps + four / 8;
+    __device__ __forceinline__ const uint4 *values_of_four(uint32_t four, uint32_t pixel) const {
+        const uint32_t warp = pixel / STAGE_UNIT * a.filter_warps + four / 8;
         return (const uint4 *)shared + warp * (stage_values<Real>::VECTORS * 32) + four % 8 * 4 +
                pixel % STAGE_UNIT / 4;
     }
@@ -258,14 +259,14 @@ struct stage_block {
     /* The residuals of the lane's first filter, from the block's first pixel on. */
     __device__ __forceinline__ const Real *own_residuals() const {
         return (const Real *)a.io.residual +
-               element_of(filter_warp * 32 + (int32_t)threadIdx.x % 32 / 4 * 4);
+               element_of(filter_warp * 32 + (int32_t)(threadIdx.x % 32 / 4) * 4);
     }
 
     /* Starts copying the residuals of a unit. */
     __device__ __forceinline__ void copy_residuals(const Real *own, int32_t unit,
                                                    int32_t units_end) const {
         if (unit < units_end && !a.single) {
-            const int32_t pixel = unit * STAGE_UNIT + (int32_t)threadIdx.x % 4 * 4;
+            const int32_t pixel = unit * STAGE_UNIT + (int32_t)(threadIdx.x % 4) * 4;
             const uint32_t at = xn_shared_address(own_values(unit));
             const Real *residual = own + (pixel + to_image_of(pixel));
             if (pixel < pixels())
@@ -280,7 +281,7 @@ struct stage_block {
     }
 
     /* The place of a value of the block's filter 0 .. 3 and a pixel. */
-    __device__ __forceinline__ Real *values_of(int32_t pixel) const {
+    __device__ __forceinline__ Real *values_of(uint32_t pixel) const {
         return (Real *)shared +
                (pixel / STAGE_UNIT * a.filter_warps * stage_values<Real>::VECTORS * 32 +
                 pixel % STAGE_UNIT / 4) *
@@ -288,9 +289,9 @@ struct stage_block {
                pixel % 4;
     }
     /* From there to that of any filter. */
-    static __device__ __forceinline__ int32_t to_filter(int32_t filter) {
+    static __device__ __forceinline__ uint32_t to_filter(uint32_t filter) {
         enum { EACH = 16 / (int)sizeof(Real) };
-        const int32_t n = filter % 4 * 4;
+        const uint32_t n = filter % 4 * 4;
         return (filter / 32 * stage_values<Real>::VECTORS * 32 + filter % 32 / 4 * 4) * EACH +
                n / EACH * 32 * EACH + n % EACH;
     }
@@ -319,7 +320,7 @@ struct stage_block {
 #pragma unroll
             for (int p = 0; p < 4; p++) {
                 const int32_t pixel =
-                    min(unit * STAGE_UNIT + (int32_t)threadIdx.x % 4 * 4 + p, all - 1);
+                    min(unit * STAGE_UNIT + (int32_t)(threadIdx.x % 4) * 4 + p, all - 1);
                 const Real *from = residual + pixel + to_image_of(pixel);
 #pragma unroll
                 for (int f = 0; f < 4; f++)
@@ -379,7 +380,7 @@ struct stage_block {
     __device__ __forceinline__ void store_bits(const layer_of_block &l, uint32_t place,
                                                uint32_t bits) const {
         const uint32_t to = l.next_grid + (stage_byte<WORDS>(place & 0xffffu) ^ l.word);
-        const int32_t half = (int32_t)threadIdx.x % 32 / 16;
+        const int32_t half = (int32_t)(threadIdx.x % 32 / 16);
         if (l.receivers > 1)
 #pragma unroll 1
             for (int n = half; n < l.receivers; n += 2)
@@ -534,10 +535,10 @@ struct stage_block {
         Real *pooled = (Real *)a.io.pooled + (image * shape::CHANNELS + rank * filters()) * plane +
                        from / 2 * width;
 #pragma unroll 1
-        for (int32_t n = (int32_t)threadIdx.x / 16; n < end; n += STAGE_THREADS / 16) {
+        for (int32_t n = (int32_t)(threadIdx.x / 16); n < end; n += STAGE_THREADS / 16) {
             const int32_t sixteen = xn_divide(n / 8, a.by_filter_warps);
             const int32_t four = n - sixteen * a.filter_warps * 8;
-            const int32_t own = sixteen * 16 + (int32_t)threadIdx.x % 16;
+            const int32_t own = sixteen * 16 + (int32_t)(threadIdx.x % 16);
             const int32_t row = xn_divide(own, a.by_pooled),
                           pixel = first + row * a.width + own * 2;
             Real *to_own = pooled + own + four * 4 * plane +
@@ -560,11 +561,12 @@ struct stage_block {
     /* Means of whole planes, by 8 neighbouring threads each, in the order of ops/op.cuh. A thread's
      * pixels are 8 apart, so each second one is of the next unit. */
     __device__ __forceinline__ void store_means() const {
-        const int32_t plane = a.height * a.width, share = (int32_t)threadIdx.x % 8;
+        const int32_t plane = a.height * a.width, share = (int32_t)(threadIdx.x % 8);
         const int32_t to_unit =
             a.filter_warps * stage_values<Real>::VECTORS * 512 / (int32_t)sizeof(Real);
 #pragma unroll 1
-        for (int32_t n = (int32_t)threadIdx.x / 8; n < images * filters(); n += STAGE_THREADS / 8) {
+        for (int32_t n = (int32_t)(threadIdx.x / 8); n < images * filters();
+             n += STAGE_THREADS / 8) {
             const int32_t number = xn_divide(n / 32, a.by_filter_warps);
             const int32_t filter = n - number * filters(), first = number * plane + share;
             const Real *even = values_of(first) + to_filter(filter);
