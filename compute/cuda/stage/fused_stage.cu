@@ -99,7 +99,7 @@ static int64_t lay_out(const xn_step *step, int32_t layers, const xn_cuda_stage_
     a->filter_warps = (int32_t)words / cut->cluster;
     a->pixel_warps = STAGE_THREADS / 32 / a->filter_warps;
     a->table_row = a->filter_warps * 128 + 32;
-    const int64_t positions = (int64_t)(a->grid_rows + 2) * a->pitch + STAGE_UNIT;
+    const int64_t positions = (int64_t)a->grid_rows * a->pitch + 2;
     const int64_t pixels =
         ((int64_t)cut->images * a->rows * c->width + STAGE_UNIT - 1) / STAGE_UNIT * STAGE_UNIT;
     a->grid = stage_aligned(pixels * a->filter_warps * 32 * real);

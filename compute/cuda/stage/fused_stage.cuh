@@ -33,7 +33,8 @@ struct stage_block {
     typedef stage_shape<WORDS> shape;
     const stage_args &a;
     char *shared;
-    uint32_t *places; /* of a pixel: position, place at the border << 16, number of image << 20 */
+    uint32_t *places; /* of a pixel: position, place at the border << 16, number of image << 20; of
+                       * what fills the last unit 1 << 31 */
     uint2 *windows;   /* what is added to its sums, a float, and from a table's start to its F */
     int64_t image;    /* the first */
     int32_t images;
@@ -93,8 +94,7 @@ struct stage_block {
             grid[n] = make_uint4(fill, fill, fill, fill);
     }
 
-    /* Past the last pixel lie places of their own, behind the grids' rows, for what fills a unit.
-     */
+    /* What fills the last unit has one place, behind the grids' rows. It reads what lies behind. */
     __device__ __forceinline__ void number_pixels() const {
         const int32_t units = (pixels() + STAGE_UNIT - 1) / STAGE_UNIT;
 #pragma unroll 1
@@ -102,14 +102,14 @@ struct stage_block {
             const bool exists = i < pixels();
             const int32_t row = exists ? xn_divide(i, a.by_width) : 0;
             const int32_t number = xn_divide(row, a.by_height);
-            const int32_t x = exists ? i - row * a.width : i - pixels();
+            const int32_t x = exists ? i - row * a.width : 0;
             const int32_t y = top + row - number * a.height;
             const int32_t across = x == 0 ? 0 : x == a.width - 1 ? 2 : 1;
             const int32_t down = y == 0 ? 0 : y == a.height - 1 ? 2 : 1;
             const int32_t place = a.pad_value ? 4 : down * 3 + across;
             const int32_t grid_row = exists ? row + number + 1 : a.grid_rows;
-            places[i] = (uint32_t)(grid_row * a.pitch + x + 1) | (uint32_t)(place | number << 4)
-                                                                     << 16;
+            places[i] = (uint32_t)(grid_row * a.pitch + x + 1) |
+                        (uint32_t)(place | number << 4) << 16 | (exists ? 0u : 1u << 31);
         }
     }
 
@@ -195,9 +195,10 @@ struct stage_block {
     __device__ __forceinline__ void expect_bits(int32_t layer) const {
         int32_t begin, end;
         pixels_of(layer, &begin, &end);
-        const int32_t units = (end + STAGE_UNIT - 1) / STAGE_UNIT - begin / STAGE_UNIT;
+        end = min((end + STAGE_UNIT - 1) / STAGE_UNIT * STAGE_UNIT, pixels());
+        begin = begin / STAGE_UNIT * STAGE_UNIT;
         if (threadIdx.x == 0 && a.io.cut.cluster > 1)
-            xn_mbarrier_expect(barrier_of(layer), (uint32_t)(units * STAGE_UNIT * WORDS * 4));
+            xn_mbarrier_expect(barrier_of(layer), (uint32_t)((end - begin) * WORDS * 4));
     }
     __device__ __forceinline__ void wait_for_bits(int32_t layer) const {
         if (a.io.cut.cluster > 1)
@@ -381,7 +382,7 @@ struct stage_block {
                                                uint32_t bits) const {
         const uint32_t to = l.next_grid + (stage_byte<WORDS>(place & 0xffffu) ^ l.word);
         const int32_t half = (int32_t)(threadIdx.x % 32 / 16);
-        if (l.receivers > 1)
+        if (l.receivers > 1 && (int32_t)place >= 0)
 #pragma unroll 1
             for (int n = half; n < l.receivers; n += 2)
                 stage_store_to(to, n, l.barrier - to, bits);
@@ -490,7 +491,7 @@ struct stage_block {
                         *(const uint32_t *)((const char *)place + to_stored), values, exchange);
             place += apart * STAGE_UNIT;
             window += apart * STAGE_UNIT / 2;
-            values += apart * a.filter_warps * stage_values<Real>::VECTORS * 32;
+            values += STAGE_THREADS * stage_values<Real>::VECTORS;
         }
     }
 
