@@ -31,6 +31,7 @@
 template <int WORDS, typename Real>
 struct stage_block {
     typedef stage_shape<WORDS> shape;
+    enum { NEXT_VALUES = STAGE_THREADS * stage_values<Real>::VECTORS }; /* a warp's next unit's */
     const stage_args &a;
     char *shared;
     uint32_t *places; /* of a pixel: position, place at the border << 16, number of image << 20; of
@@ -263,12 +264,12 @@ struct stage_block {
                element_of(filter_warp * 32 + (int32_t)(threadIdx.x % 32 / 4) * 4);
     }
 
-    /* Starts copying the residuals of a unit. */
-    __device__ __forceinline__ void copy_residuals(const Real *own, int32_t unit,
+    /* Starts copying the residuals of a unit to the thread's values of it. */
+    __device__ __forceinline__ void copy_residuals(const Real *own, uint4 *values, int32_t unit,
                                                    int32_t units_end) const {
         if (unit < units_end && !a.single) {
             const int32_t pixel = unit * STAGE_UNIT + (int32_t)(threadIdx.x % 4) * 4;
-            const uint32_t at = xn_shared_address(own_values(unit));
+            const uint32_t at = xn_shared_address(values);
             const Real *residual = own + (pixel + to_image_of(pixel));
             if (pixel < pixels())
 #pragma unroll
@@ -372,7 +373,7 @@ struct stage_block {
         l.next_grid = stage_keep(xn_shared_address(shared) + grid_of(layer + 1));
         l.word = stage_keep((uint32_t)filter_warp_of_all() * 4);
         l.barrier = barrier_of(layer);
-        l.table = shared + table_of(layer) + (filter_warp * 32 + lane / 4 * 4) * 4;
+        l.table = shared + stage_keep(table_of(layer) + (filter_warp * 32 + lane / 4 * 4) * 4);
         l.factor = l.table + STAGE_FACTOR * a.table_row;
         return l;
     }
@@ -455,7 +456,8 @@ struct stage_block {
         else
 #pragma unroll 1
             for (int n = 0; n < STAGE_AHEAD || (WORDS == 16 && n < units_end); n++)
-                copy_residuals(own_residuals(), first_unit(l) + n * a.pixel_warps, units_end);
+                copy_residuals(own_residuals(), own_values(first_unit(l)) + n * NEXT_VALUES,
+                               first_unit(l) + n * a.pixel_warps, units_end);
     }
 
     __device__ __forceinline__ void run_layer(int32_t layer, stage_filters<WORDS> &f) const {
@@ -484,14 +486,15 @@ struct stage_block {
             stage_sums sums;
             stage_multiply<WORDS>(a, f, place, grid, taps, sums);
             if (layer == 0) {
-                copy_residuals(residual, unit + STAGE_AHEAD * apart, units_end);
+                copy_residuals(residual, values + STAGE_AHEAD * NEXT_VALUES,
+                               unit + STAGE_AHEAD * apart, units_end);
                 xn_copy_wait<STAGE_AHEAD>();
             }
             finish_unit(l, WORDS < 8 ? of_layer : numbers_of(l), sums, of_unit,
                         *(const uint32_t *)((const char *)place + to_stored), values, exchange);
             place += apart * STAGE_UNIT;
             window += apart * STAGE_UNIT / 2;
-            values += STAGE_THREADS * stage_values<Real>::VECTORS;
+            values += NEXT_VALUES;
         }
     }
 
