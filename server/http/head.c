@@ -56,7 +56,7 @@ static void walk_head(const xn_request *request, xn_framing *f, const char *vers
 /* Version 1.0 and later read a head strictly when told to (http.c). Of the library that runs, not
  * of the one it was built with. */
 static bool is_strict(void) {
-    return xn_http_library_version()[0] != '0';
+    return MHD_get_version()[0] != '0';
 }
 
 static void check_framing(xn_request *request, const char *version) {

@@ -249,8 +249,8 @@ xn_status xn_asset_prepare_all(xn_asset *asset, xn_error *error) {
             continue;
         const xn_prepared *const *prepared;
         status = xn_asset_prepared(asset, i, &prepared, error);
-        if (status == XN_ERR_DEVICE_MEMORY) {
-            xn_store_trim(store);
+        if (status == XN_ERR_DEVICE_MEMORY && store->cache) {
+            xn_cache_clear(store->cache);
             status = xn_asset_prepared(asset, i, &prepared, error);
         }
         if (status != XN_OK)
