@@ -372,12 +372,12 @@ static xn_status image_bytes_with(const xn_backend *backend, const xn_step *step
 }
 
 /* Steps that a backend may run as one take more, as their tensors lie side by side. */
-xn_status xn_program_image_bytes(const xn_step *steps, int step_count, size_t *bytes,
-                                 xn_error *error) {
+xn_status xn_program_image_bytes(const xn_backend *const *backends, const xn_step *steps,
+                                 int step_count, size_t *bytes, xn_error *error) {
     static const xn_backend alone = {0};
     *bytes = 0;
     xn_status status = image_bytes_with(&alone, steps, step_count, bytes, error);
-    for (const xn_backend *const *b = xn_backend_all(); *b && status == XN_OK; b++)
+    for (const xn_backend *const *b = backends; *b && status == XN_OK; b++)
         if ((*b)->fuses)
             status = image_bytes_with(*b, steps, step_count, bytes, error);
     return status;

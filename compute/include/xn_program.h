@@ -38,10 +38,11 @@ void xn_program_free(xn_program *program); /* NULL-safe; before the stream */
 xn_status xn_program_check(const xn_backend *backend, const xn_step *steps, int step_count,
                            xn_error *error);
 
-/* The most that the tensors between these steps take for one image, on any backend. Errors:
+/* The most that the tensors between these steps take for one image, on any of these backends (NULL
+ * ends them). Errors:
  * XN_ERR_NO_MEMORY, XN_ERR_DEVICE_MEMORY (more than the address space). */
-xn_status xn_program_image_bytes(const xn_step *steps, int step_count, size_t *bytes,
-                                 xn_error *error);
+xn_status xn_program_image_bytes(const xn_backend *const *backends, const xn_step *steps,
+                                 int step_count, size_t *bytes, xn_error *error);
 
 /* prepared: of each of the asset's weights, by the numbers that steps have for them. Makes what the
  * plans want of them and what is not there yet; see weights_ready in xn_backend.h. Thread-safe for

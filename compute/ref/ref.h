@@ -78,6 +78,6 @@ xn_status xn_ref_plan_create(xn_stream *stream, const xn_step *step, int64_t max
 void xn_ref_plan_free(xn_plan *plan);
 xn_status xn_ref_enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
                          xn_error *error);
-xn_status xn_ref_device_canary(xn_device *device, xn_error *error);
+xn_status xn_ref_canary(const xn_backend *backend, xn_device *device, xn_error *error);
 
 #endif

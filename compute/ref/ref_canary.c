@@ -1,13 +1,13 @@
 /* ref_canary.c: one small convolution with a known answer. */
 #include "ref.h"
 
-#include "xn_backends.h"
 #include "xn_program.h"
 
 /* A 3x3 checkerboard of signs under a 2x2 one: each dot is 4 or -4, alpha is 0.5, and K the mean
  * of four magnitudes. */
-static xn_status run_canary(xn_device *device, const xn_conv *conv, const xn_weights *weights,
-                            const float *input, float *output, xn_error *error) {
+static xn_status run_canary(const xn_backend *ref, xn_device *device, const xn_conv *conv,
+                            const xn_weights *weights, const float *input, float *output,
+                            xn_error *error) {
     xn_prepared *prepared = NULL;
     xn_stream *stream = NULL;
     xn_program *program = NULL;
@@ -15,20 +15,20 @@ static xn_status run_canary(xn_device *device, const xn_conv *conv, const xn_wei
     xn_stream_options options = {0};
     xn_batch_item item = {.input = input, .output = output, .images = 1};
     xn_problem_of_conv(conv, &problem);
-    xn_status status = xn_backend_ref.weights_prepare(device, weights, &prepared, error);
+    xn_status status = ref->weights_prepare(device, weights, &prepared, error);
     if (!status)
-        status = xn_backend_ref.stream_create(device, &options, &stream, error);
+        status = ref->stream_create(device, &options, &stream, error);
     if (!status)
-        status = xn_program_create(&xn_backend_ref, stream, &problem, 1, &program, error);
+        status = xn_program_create(ref, stream, &problem, 1, &program, error);
     if (!status)
         status = xn_program_run(program, (const xn_prepared *[]){prepared}, &item, 1, NULL, error);
     xn_program_free(program);
-    xn_backend_ref.stream_free(stream);
-    xn_backend_ref.weights_free(prepared);
+    ref->stream_free(stream);
+    ref->weights_free(prepared);
     return status;
 }
 
-xn_status xn_ref_device_canary(xn_device *device, xn_error *error) {
+xn_status xn_ref_canary(const xn_backend *backend, xn_device *device, xn_error *error) {
     static const float input[9] = {1, -2, 3, -4, 5, -6, 7, -8, 9};
     static const float kernel[4] = {0.5f, -0.5f, -0.5f, 0.5f};
     static const float expected[4] = {6, -8, -12, 14};
@@ -49,7 +49,7 @@ xn_status xn_ref_device_canary(xn_device *device, xn_error *error) {
     status =
         xn_conv_resolve(&params, XN_FP32, &shape, &weights_shape, &limits, &conv, &images, error);
     if (!status)
-        status = run_canary(device, &conv, weights, input, output, error);
+        status = run_canary(backend, device, &conv, weights, input, output, error);
     xn_weights_free(weights);
     if (status)
         return status;

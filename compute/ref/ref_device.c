@@ -189,6 +189,10 @@ static void ref_abandon(xn_stream *stream) {
     (void)stream; /* nothing is ever under way */
 }
 
+static xn_status ref_device_canary(xn_device *device, xn_error *error) {
+    return xn_ref_canary(&xn_backend_ref, device, error);
+}
+
 const xn_backend xn_backend_ref = {
     .name = "ref",
     .kinds = (1u << XN_STEP_KIND_COUNT) - 1,
@@ -197,7 +201,7 @@ const xn_backend xn_backend_ref = {
     .device_open = ref_device_open,
     .device_close = ref_device_close,
     .device_info = ref_device_info,
-    .device_canary = xn_ref_device_canary,
+    .device_canary = ref_device_canary,
     .host_alloc = ref_host_alloc,
     .host_free = ref_host_free,
     .weights_prepare = ref_weights_prepare,

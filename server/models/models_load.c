@@ -217,7 +217,8 @@ static xn_status check_image(const version_load *m, const xn_graph *graph, xn_er
     const int64_t most = m->limits->image_bytes;
     size_t bytes;
     xn_shape shape;
-    xn_status status = xn_program_image_bytes(network->steps, network->step_count, &bytes, error);
+    xn_status status = xn_program_image_bytes(xn_backend_all(), network->steps, network->step_count,
+                                              &bytes, error);
     if (status != XN_OK || bytes <= (size_t)most)
         return status;
     xn_graph_layer_shape(graph, layer, &shape);

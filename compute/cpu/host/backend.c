@@ -261,6 +261,10 @@ static int64_t pass_images(const xn_stream *stream, size_t image_bytes) {
     return stream->threads * xn_cpu_max(1, (int64_t)(THREAD_BYTES / image_bytes));
 }
 
+static xn_status device_canary(xn_device *device, xn_error *error) {
+    return xn_cpu_canary(&xn_backend_cpu, device, error);
+}
+
 const xn_backend xn_backend_cpu = {
     .name = "cpu",
     .kinds = (1u << XN_STEP_KIND_COUNT) - 1,
@@ -269,7 +273,7 @@ const xn_backend xn_backend_cpu = {
     .device_configure = device_configure,
     .device_close = device_close,
     .device_info = device_info,
-    .device_canary = xn_cpu_canary,
+    .device_canary = device_canary,
     .host_alloc = host_alloc,
     .host_free = host_free,
     .weights_prepare = xn_cpu_weights_prepare,

@@ -11,7 +11,6 @@
 #include "canary.h"
 
 #include "path.h"
-#include "xn_backends.h"
 #include "xn_program.h"
 
 #include <stdio.h>
@@ -47,8 +46,8 @@ static xn_status resolve(const known *problem, const xn_weights *weights, xn_con
     return xn_conv_resolve(&params, XN_FP32, &problem->input, &shape, &none, conv, &images, error);
 }
 
-static xn_status check(xn_device *device, const known *problem, xn_error *error) {
-    const xn_backend *cpu = &xn_backend_cpu;
+static xn_status check(const xn_backend *cpu, xn_device *device, const known *problem,
+                       xn_error *error) {
     float output[4] = {0};
     xn_weights *weights = NULL;
     xn_prepared *prepared = NULL;
@@ -91,7 +90,7 @@ static xn_status check(xn_device *device, const known *problem, xn_error *error)
     return status;
 }
 
-xn_status xn_cpu_canary(xn_device *device, xn_error *error) {
+xn_status xn_cpu_canary(const xn_backend *backend, xn_device *device, xn_error *error) {
     static const float image[] = {1, -2, 3, -4, 5, -6, 7, -8, 9}, cross[] = {1, -1, -1, 1};
     static const float cross_expected[] = {12, -16, -24, 28}, many_expected[] = {10, -20};
     float many_image[MANY * 2], many_weights[MANY];
@@ -105,15 +104,15 @@ xn_status xn_cpu_canary(xn_device *device, xn_error *error) {
     const known many_problem = {
         "bitgemm",  XN_MODE_XNOR, {4, {1, MANY, 1, 2}}, {4, {1, MANY, 1, 1}},
         many_image, many_weights, many_expected,        2};
-    xn_status status = check(device, &cross_problem, error);
+    xn_status status = check(backend, device, &cross_problem, error);
     if (!status)
-        status = check(device, &many_problem, error);
+        status = check(backend, device, &many_problem, error);
     cross_problem.path = "real";
     cross_problem.mode = XN_MODE_FLOAT;
     if (!status)
-        status = check(device, &cross_problem, error);
+        status = check(backend, device, &cross_problem, error);
     cross_problem.path = "direct";
     if (!status)
-        status = check(device, &cross_problem, error);
+        status = check(backend, device, &cross_problem, error);
     return status;
 }

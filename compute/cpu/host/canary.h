@@ -4,6 +4,7 @@
 
 #include "xn_backend.h"
 
-xn_status xn_cpu_canary(xn_device *device, xn_error *error);
+/* backend: the table that the device is of. */
+xn_status xn_cpu_canary(const xn_backend *backend, xn_device *device, xn_error *error);
 
 #endif

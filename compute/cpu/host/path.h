@@ -115,8 +115,6 @@ const xn_cpu_way *xn_cpu_way_at(int index);
 const xn_cpu_way *xn_cpu_way_find(const char *name);
 /* Of those with this set that fit, the one that costs least; NULL where none fits. */
 const xn_cpu_way *xn_cpu_way_choose(const xn_step *step, const xn_cpu_set *set);
-/* writes_bits of paths that always do. */
-bool xn_cpu_writes_all_bits(const xn_step *step);
 /* The one way, with this set, of steps of a kind that is not conv. */
 const xn_cpu_way *xn_cpu_way_of_kind(int32_t kind, const xn_cpu_set *set);
 
@@ -132,7 +130,10 @@ xn_status xn_cpu_plan_create(xn_stream *stream, const xn_step *step, int64_t max
 void xn_cpu_plan_free(xn_plan *plan); /* NULL-safe */
 xn_status xn_cpu_weights_ready(const xn_prepared *prepared, const xn_plan *plan, xn_error *error);
 
-/* ---- scratch ---- */
+/* ---- path.c: what paths call ---- */
+
+/* writes_bits of paths that always do. */
+bool xn_cpu_writes_all_bits(const xn_step *step);
 
 /* Adds up arrays with checked arithmetic; `failed` sticks. */
 typedef struct xn_cpu_sizer {

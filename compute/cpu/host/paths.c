@@ -40,11 +40,6 @@ static const xn_cpu_way others[XN_CPU_SETS][3] = {
 #endif
 };
 
-bool xn_cpu_writes_all_bits(const xn_step *step) {
-    (void)step;
-    return true;
-}
-
 /* Not the ways of AMX with the kernels of the set before it. */
 static bool is_another(const xn_cpu_way *way) {
     const void *const *kernels = way->path->kernels;

@@ -52,13 +52,6 @@ static bool fits(const xn_step *step) {
     return pitch * (double)ring_rows(conv) * (conv->group_channels + 4) <= RING_BYTES;
 }
 
-bool xn_cpu_lookup_has_tiles(const xn_conv *conv, const xn_cpu_lookup_kernels *lookup) {
-    return lookup->tile && conv->group_channels == 1 && conv->kernel_h == 3 &&
-           conv->kernel_w == 3 && conv->stride_h == 1 && conv->stride_w == 1 &&
-           conv->dilation_h == 1 && conv->dilation_w == 1 && conv->input_datatype == XN_FP32 &&
-           xn_cpu_is_plain(&conv->epilogue) && conv->epilogue.k && conv->group_out_channels == 1;
-}
-
 /* Measured (NOTES.md): what a row takes besides its elements is most of it for small images: 20 ns
  * for each plane that is joined and each channel that is split, 35 ns for each row of outputs.
  * Tiles go faster. */

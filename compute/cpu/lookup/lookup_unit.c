@@ -6,6 +6,13 @@
 
 #include <string.h>
 
+bool xn_cpu_lookup_has_tiles(const xn_conv *conv, const xn_cpu_lookup_kernels *lookup) {
+    return lookup->tile && conv->group_channels == 1 && conv->kernel_h == 3 &&
+           conv->kernel_w == 3 && conv->stride_h == 1 && conv->stride_w == 1 &&
+           conv->dilation_h == 1 && conv->dilation_w == 1 && conv->input_datatype == XN_FP32 &&
+           xn_cpu_is_plain(&conv->epilogue) && conv->epilogue.k && conv->group_out_channels == 1;
+}
+
 static void *array(const xn_cpu_lookup_unit *w, int which) {
     return w->slice + w->state->offset[which];
 }

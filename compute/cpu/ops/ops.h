@@ -1,7 +1,8 @@
 /* ops.h: what the files of the steps that are no convolutions share: pools, and what takes elements
  * or pixels by themselves. There is one way to run them on each instruction set.
  *
- *   ops.c       plans and runs; the epilogue of a channel's accumulators
+ *   ops.c       plans and runs
+ *   ops_emit.c  the epilogue of a channel's accumulators
  *   ops_read.c  channels of the input as fp32
  *   ops_pool.c  pools
  *   ops_map.c   map, mul, sigmoid, quantize, softmax
@@ -70,7 +71,7 @@ static inline void *xn_cpu_ops_own(const xn_cpu_ops_unit *u, int array) {
     return u->slice + u->j->state->offset[array];
 }
 
-/* ---- ops.c ---- */
+/* ---- ops_emit.c ---- */
 
 /* Begins and ends a block's outputs: its words of bits. */
 void xn_cpu_ops_begin(const xn_cpu_ops_unit *unit);
