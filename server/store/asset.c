@@ -240,6 +240,11 @@ bool xn_asset_is_prepared(const xn_asset *asset, int device) {
            !atomic_load(&asset->store->lost[device]);
 }
 
+void xn_store_trim(xn_store *store) {
+    if (store->cache)
+        xn_cache_clear(store->cache);
+}
+
 xn_status xn_asset_prepare_all(xn_asset *asset, xn_error *error) {
     xn_store *store = asset->store;
     bool any = false;
@@ -249,8 +254,8 @@ xn_status xn_asset_prepare_all(xn_asset *asset, xn_error *error) {
             continue;
         const xn_prepared *const *prepared;
         status = xn_asset_prepared(asset, i, &prepared, error);
-        if (status == XN_ERR_DEVICE_MEMORY && store->cache) {
-            xn_cache_clear(store->cache);
+        if (status == XN_ERR_DEVICE_MEMORY) {
+            xn_store_trim(store);
             status = xn_asset_prepared(asset, i, &prepared, error);
         }
         if (status != XN_OK)

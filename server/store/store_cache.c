@@ -85,11 +85,6 @@ xn_status xn_store_create_cache(xn_store *store, xn_error *error) {
     return xn_cache_create(&options, &store->cache, error);
 }
 
-void xn_store_trim(xn_store *store) {
-    if (store->cache)
-        xn_cache_clear(store->cache);
-}
-
 /* With a reference for the caller, or NULL. */
 static xn_asset *find(xn_store *store, const xn_content *key, xn_cache_ticket *ticket) {
     xn_cache_entry *entry = store->cache ? xn_cache_find(store->cache, key, ticket) : NULL;
