@@ -14,11 +14,9 @@ COSTS(implicit_gemm) = {8708, 159, 0.1329, 0.5701, 0.6111, 0.01725, 0.03005, 0.0
 COSTS(direct) = {6679, 83.63, 0.1287, 1.089, 1.258, 0.007597, 0.05902};
 COSTS(warp_specialised) = {2294, 0, 0.4371, 0.03824, 0, 0.01316, 0.03593, 0.2929, 0.1};
 /* By their products and the bytes, not fitted. */
-COSTS(real_pointwise) = {3000, 0.0003, 0.07};
 COSTS(real_depthwise) = {3000, 0.1};
 COSTS(real_gemm) = {4000, 100, 0.0075, 0.06};
 COSTS(real_mma) = {5960, 0.2339, 0.06057, 0.0003251, 0.3464};
-COSTS(real) = {0, 292.1, 0.1353};
 #undef COSTS
 
 /* Of what is around a path (paths.cu): a launch, an element whose bit a kernel moves, an output of

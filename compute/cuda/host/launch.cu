@@ -308,7 +308,7 @@ xn_status xn_cuda_enqueue_strided(const xn_enqueued *first, const xn_cuda_stride
 
 xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared) {
     const uint64_t wanted = xn_cuda_plan_wants(plan, prepared);
-    const bool real = wanted & XN_CUDA_WANT(XN_CUDA_PART_REALS); /* real.cu runs */
+    const bool real = wanted & XN_CUDA_WANT(XN_CUDA_PART_REALS); /* real_gemm.cu runs */
     return plan->step.conv.mode != XN_MODE_XNOR && !real && xn_cuda_weights_have(prepared, wanted)
                ? (xn_precision)plan->step.conv.precision
                : XN_PRECISION_FP32;

@@ -108,8 +108,7 @@ xn_cuda_counts xn_cuda_counts_of(const xn_cuda_job *job, const xn_cuda_chip *chi
 /* The rows. */
 extern const xn_cuda_path xn_cuda_sliding_window_path, xn_cuda_patch_gemm_path,
     xn_cuda_warp_specialised_path, xn_cuda_implicit_gemm_path, xn_cuda_direct_path,
-    xn_cuda_real_mma_path, xn_cuda_real_pointwise_path, xn_cuda_real_depthwise_path,
-    xn_cuda_real_gemm_path, xn_cuda_real_path;
+    xn_cuda_real_mma_path, xn_cuda_real_depthwise_path, xn_cuda_real_gemm_path;
 
 /* Path 0, 1, ...; NULL past the last. */
 const xn_cuda_path *xn_cuda_path_at(int index);

@@ -18,14 +18,10 @@ typedef cudaError_t xn_cuda_real_launcher(const xn_conv *conv, int64_t images, i
                                           const xn_cuda_real_io *io,
                                           const xn_epilogue_args *epilogue, cudaStream_t stream);
 
-/* real.cu: any geometry. */
-xn_cuda_real_launcher xn_cuda_real_launch;
-cudaError_t xn_cuda_real_load(bool *);
+/* fits looks at the geometry alone, but for sizes that 32 bits do not number: what a sum is must
+ * not depend on the number of images. Weights are finite, but for those of real_gemm.cu. */
 
-/* Of the others fits looks at the geometry alone, but for sizes that 32 bits do not number: what a
- * sum is must not depend on the number of images. Weights in fp32 are finite. */
-
-/* real_gemm.cu, in fp32. */
+/* real_gemm.cu, in fp32: any geometry. */
 bool xn_cuda_real_gemm_fits(const xn_conv *conv, int64_t images);
 xn_cuda_real_launcher xn_cuda_real_gemm_launch;
 cudaError_t xn_cuda_real_gemm_load(bool *);
@@ -52,9 +48,12 @@ bool xn_cuda_mma_dense_fits(const xn_conv *conv, int64_t images);
 xn_cuda_real_launcher xn_cuda_mma_dense_launch;
 cudaError_t xn_cuda_mma_dense_load(void);
 
-/* real_pointwise.cu, in fp16, with filters of real_mma.h: 1x1 kernels; sm_80. */
+/* real_pointwise.cu: the same sums of 1x1 kernels that read whole planes of fp16. What it takes of
+ * such a conv depends on the epilogue and on where things lie. */
 bool xn_cuda_real_pointwise_fits(const xn_conv *conv, int64_t images);
+bool xn_cuda_real_pointwise_takes(const xn_conv *conv, int64_t images, const xn_cuda_real_io *io,
+                                  const xn_epilogue_args *epilogue);
 xn_cuda_real_launcher xn_cuda_real_pointwise_launch;
-cudaError_t xn_cuda_real_pointwise_load(bool *);
+cudaError_t xn_cuda_real_pointwise_load(void);
 
 #endif

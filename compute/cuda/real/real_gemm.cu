@@ -7,9 +7,8 @@
  * Sums are the same whatever T is: fp32 over runs of RUN terms, added up in fp32 where there are at
  * most RUNS of them, else in double. A run errs by at most RUN * 2^-24 of its magnitudes, less than
  * half of what xn_conv.h allows, and additions of RUNS by as much. Values that are not finite are
- * taken again in double throughout. Taps outside the image are multiplied too, by the filler, so
- * weights must be finite.
- */
+ * taken again in double throughout, without taps outside the image, which are else multiplied by
+ * the filler: so weights need not be finite. */
 #include "epilogue.cuh"
 #include "launch.cuh"
 #include "ptx.cuh"
@@ -23,7 +22,7 @@ struct gemm_args {
     const float *weights;
     xn_epilogue_args out;
     xn_fast_divisor plane, width, kernel, kernel_w; /* outputs of a filter and image; taps */
-    xn_fast_divisor tiles_m;
+    xn_fast_divisor tiles_m, tiles_n;
     int64_t pixels;    /* of all images */
     int32_t terms;     /* K */
     bool whole_planes; /* a term of four neighbouring pixels is 16 bytes of the input */
@@ -405,9 +404,9 @@ template <int T>
 __device__ __forceinline__ gemm_place place_of(const gemm_args &a) {
     const int32_t number = (int32_t)blockIdx.x, tile = xn_divide(number, a.tiles_m);
     gemm_place at;
-    at.group = (int32_t)blockIdx.y;
+    at.group = xn_divide(tile, a.tiles_n);
     at.m0 = (number - tile * (int32_t)a.tiles_m.divisor) * gemm_tile<T>::M;
-    at.n0 = (int64_t)tile * gemm_tile<T>::N;
+    at.n0 = (int64_t)(tile - at.group * (int32_t)a.tiles_n.divisor) * gemm_tile<T>::N;
     at.filter = (int64_t)at.group * a.conv.group_out_channels + at.m0;
     at.live = a.conv.group_out_channels - at.m0;
     return at;
@@ -472,10 +471,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 
 /* ---- launcher ---- */
 
-/* Blocks of a group. */
 static int64_t blocks_of(const xn_conv *c, int64_t images, int32_t m, int32_t n) {
     const int64_t pixels = images * c->out_height * c->out_width;
-    return ((c->group_out_channels - 1) / m + 1) * ((pixels - 1) / n + 1);
+    return ((c->group_out_channels - 1) / m + 1) * ((pixels - 1) / n + 1) * c->groups;
 }
 
 static void (*kernel_of(bool large, bool few))(const gemm_args) {
@@ -485,14 +483,14 @@ static void (*kernel_of(bool large, bool few))(const gemm_args) {
 }
 
 bool xn_cuda_real_gemm_fits(const xn_conv *c, int64_t images) {
-    enum { LEAST_FILTERS = 16, MOST = 1 << 30 };
+    enum { MOST = 1 << 30 };
     const int64_t terms = (int64_t)c->group_channels * c->kernel_h * c->kernel_w;
     const int64_t outputs = (int64_t)c->out_height * c->out_width;
     const int64_t span = ((int64_t)c->height + c->kernel_h * (int64_t)c->dilation_h) *
                          ((int64_t)c->width + c->kernel_w * (int64_t)c->dilation_w);
-    return c->mode != XN_MODE_XNOR && c->group_out_channels >= LEAST_FILTERS && terms <= MOST / 4 &&
-           span <= MOST / c->group_channels && outputs <= MOST / images &&
-           blocks_of(c, images, gemm_tile<4>::M, gemm_tile<4>::N) <= MOST && c->groups < 65535;
+    return c->mode != XN_MODE_XNOR && terms <= MOST / 4 && span <= MOST / c->group_channels &&
+           outputs <= MOST / images &&
+           blocks_of(c, images, gemm_tile<4>::M, gemm_tile<4>::N) <= MOST;
 }
 
 static gemm_args arguments(const xn_conv *conv, int64_t images, const xn_cuda_real_io *io,
@@ -525,10 +523,12 @@ cudaError_t xn_cuda_real_gemm_launch(const xn_conv *conv, int64_t images, int mu
         return xn_cuda_real_dense_launch(conv, images, multiprocessors, io, epilogue, stream);
     gemm_args a = arguments(conv, images, io, epilogue);
     const bool large =
-        blocks_of(conv, images, gemm_tile<8>::M, gemm_tile<8>::N) * conv->groups >= multiprocessors;
+        blocks_of(conv, images, gemm_tile<8>::M, gemm_tile<8>::N) >= multiprocessors &&
+        conv->group_out_channels > gemm_tile<4>::M;
     const int32_t t = large ? 8 : 4, m = 8 * t, n = 16 * t;
-    const dim3 grid((unsigned)blocks_of(conv, images, m, n), (unsigned)conv->groups);
+    const dim3 grid((unsigned)blocks_of(conv, images, m, n));
     a.tiles_m = xn_fast_divisor_of((conv->group_out_channels - 1) / m + 1);
+    a.tiles_n = xn_fast_divisor_of((int32_t)((images * a.plane.divisor - 1) / n + 1));
     const bool clears = conv->epilogue.bits && !xn_has_half_words(*conv);
     const cudaError_t e = clears ? xn_clear_bits(conv, images, epilogue, stream) : cudaSuccess;
     return e != cudaSuccess ? e

@@ -180,6 +180,8 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
     const bool packed = is_packed(conv, io->input);
     if (packed && xn_cuda_mma_dense_fits(conv, images))
         return xn_cuda_mma_dense_launch(conv, images, multiprocessors, io, epilogue, stream);
+    if (xn_cuda_real_pointwise_takes(conv, images, io, epilogue))
+        return xn_cuda_real_pointwise_launch(conv, images, multiprocessors, io, epilogue, stream);
     const mma_variant *v = choose_variant(conv, images, multiprocessors);
     const int64_t blocks = blocks_of(conv, v, images);
     mma_args a = arguments(conv, images, io, epilogue, v);
@@ -203,6 +205,8 @@ cudaError_t xn_cuda_real_mma_load(bool *) {
     cudaError_t e = xn_cuda_mma_pack_load();
     if (e == cudaSuccess)
         e = xn_cuda_mma_dense_load();
+    if (e == cudaSuccess)
+        e = xn_cuda_real_pointwise_load();
     for (const mma_variant &v : variants)
         for (mma_function kernel : v.by_form)
             if (e == cudaSuccess)

@@ -9,18 +9,14 @@ static bool reads_reals(const xn_cuda_job *job) {
            xn_cuda_has_reals(job);
 }
 
-static bool pointwise_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) {
-    return reads_reals(job) && chip->matrix && xn_cuda_real_pointwise_fits(&job->conv, job->images);
-}
-
 static bool depthwise_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
     return reads_reals(job) && xn_cuda_real_depthwise_fits(&job->conv, job->images);
 }
 
-/* For the other paths: what these two can run is theirs alone, so that no number of images makes
- * its sums others. */
+/* For the other paths: what that one can run is its alone, so that no number of images makes its
+ * sums others. */
 static bool is_real(const xn_cuda_job *job, const xn_cuda_chip *chip) {
-    return reads_reals(job) && !pointwise_fits(job, chip, NULL) && !depthwise_fits(job, chip, NULL);
+    return reads_reals(job) && !depthwise_fits(job, chip, NULL);
 }
 
 /* ---- runs ---- */
@@ -42,13 +38,8 @@ static uint64_t real_wants(const xn_cuda_job *, const xn_prepared *) {
     return XN_CUDA_WANT(XN_CUDA_PART_REALS);
 }
 
-static cudaError_t real_run(xn_cuda_run *r) {
-    return run_with(r, XN_CUDA_PART_REALS, xn_cuda_real_launch);
-}
-
-/* Weights that are not finite go the other way. */
-static cudaError_t run_finite(xn_cuda_run *r, xn_cuda_real_launcher *launch) {
-    return xn_cuda_is_finite(r->weights) ? run_with(r, XN_CUDA_PART_REALS, launch) : real_run(r);
+static cudaError_t gemm_run(xn_cuda_run *r) {
+    return run_with(r, XN_CUDA_PART_REALS, xn_cuda_real_gemm_launch);
 }
 
 static xn_cuda_part filters_of(const xn_conv *c) {
@@ -58,8 +49,8 @@ static xn_cuda_part filters_of(const xn_conv *c) {
     return fp16 ? XN_CUDA_PART_FP16_REALS : XN_CUDA_PART_TF32_REALS;
 }
 
-/* Border pixels are zeros that are multiplied, unlike in real.cu, and 0 * NaN would not be nothing:
- * weights that are not finite go that way, where they are not just signs. */
+/* Border pixels are zeros that are multiplied, and 0 * NaN would not be nothing: weights that are
+ * not finite go to real_gemm.cu, where they are not just signs. */
 static uint64_t mma_wants(const xn_cuda_job *job, const xn_prepared *weights) {
     if (job->conv.mode == XN_MODE_FLOAT && !xn_cuda_is_finite(weights))
         return real_wants(job, weights);
@@ -68,32 +59,12 @@ static uint64_t mma_wants(const xn_cuda_job *job, const xn_prepared *weights) {
            (filters == XN_CUDA_PART_FP16_REALS ? XN_CUDA_WANT(XN_CUDA_PART_EXPONENTS) : 0);
 }
 
-static cudaError_t run_mma(xn_cuda_run *r, xn_cuda_real_launcher *launch) {
+static cudaError_t mma_run(xn_cuda_run *r) {
     const xn_cuda_part filters = filters_of(&r->job->conv);
-    return mma_wants(r->job, r->weights) & XN_CUDA_WANT(filters) ? run_with(r, filters, launch)
-                                                                 : real_run(r);
+    return mma_wants(r->job, r->weights) & XN_CUDA_WANT(filters)
+               ? run_with(r, filters, xn_cuda_real_mma_launch)
+               : gemm_run(r);
 }
-
-/* ---- real.cu ---- */
-
-static void real_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *, double *t) {
-    const xn_conv *c = &job->conv;
-    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
-    const double filters = c->group_out_channels == 1 ? 1 : (c->group_out_channels + 3) / 4 * 4;
-    t[0] = 1;
-    t[1] = n.taps * c->group_channels;
-    t[2] = n.windows * filters * n.taps * c->group_channels;
-    t[3] = n.outputs;
-}
-
-/* What real_gemm.cu cannot do, so that no number of images makes the sums others. */
-static bool real_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) {
-    return is_real(job, chip) && !xn_cuda_real_gemm_fits(&job->conv, job->images);
-}
-
-const xn_cuda_path xn_cuda_real_path = {"real",     XN_CUDA_ANY_CHIP,   0,    real_fits,
-                                        real_terms, xn_cuda_costs_real, NULL, real_wants,
-                                        real_run,   xn_cuda_real_load};
 
 /* ---- real_gemm.cu ---- */
 
@@ -107,12 +78,10 @@ static void gemm_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const v
     t[3] = n.outputs;
 }
 
+/* The sums of shortcuts are real_mma.cu's, as strided.cu has them. */
 static bool gemm_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) {
-    return is_real(job, chip) && xn_cuda_real_gemm_fits(&job->conv, job->images);
-}
-
-static cudaError_t gemm_run(xn_cuda_run *r) {
-    return run_finite(r, xn_cuda_real_gemm_launch);
+    return is_real(job, chip) && xn_cuda_real_gemm_fits(&job->conv, job->images) &&
+           !(chip->matrix && xn_cuda_real_pointwise_fits(&job->conv, job->images));
 }
 
 const xn_cuda_path xn_cuda_real_gemm_path = {"real_gemm", XN_CUDA_ANY_CHIP,        0,    gemm_fits,
@@ -143,35 +112,10 @@ static void mma_lay_out(const xn_cuda_job *job, const xn_cuda_chip *, xn_cuda_sc
     (void)xn_cuda_take(scratch, xn_cuda_mma_pixel_bytes(&job->conv), 1);
 }
 
-static cudaError_t mma_run(xn_cuda_run *r) {
-    return run_mma(r, xn_cuda_real_mma_launch);
-}
-
 const xn_cuda_path xn_cuda_real_mma_path = {
     "real_mma", XN_CUDA_HAS_MATRIX,     0,           mma_fits,
     mma_terms,  xn_cuda_costs_real_mma, mma_lay_out, mma_wants,
     mma_run,    xn_cuda_real_mma_load};
-
-/* ---- real_pointwise.cu ---- */
-
-static void pointwise_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *,
-                            double *t) {
-    const xn_conv *c = &job->conv;
-    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
-    t[0] = 1;
-    t[1] = n.windows * ((c->group_out_channels + 63) / 64 * 64) *
-           (double)xn_cuda_mma_row_bytes(c->precision, c->group_channels, 1);
-    t[2] = n.inputs + n.outputs;
-}
-
-static cudaError_t pointwise_run(xn_cuda_run *r) {
-    return run_mma(r, xn_cuda_real_pointwise_launch);
-}
-
-const xn_cuda_path xn_cuda_real_pointwise_path = {
-    "real_pointwise", XN_CUDA_HAS_MATRIX,           0,    pointwise_fits,
-    pointwise_terms,  xn_cuda_costs_real_pointwise, NULL, mma_wants,
-    pointwise_run,    xn_cuda_real_pointwise_load};
 
 /* ---- real_depthwise.cu ---- */
 
@@ -183,7 +127,9 @@ static void depthwise_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, co
 }
 
 static cudaError_t depthwise_run(xn_cuda_run *r) {
-    return run_finite(r, xn_cuda_real_depthwise_launch);
+    return xn_cuda_is_finite(r->weights)
+               ? run_with(r, XN_CUDA_PART_REALS, xn_cuda_real_depthwise_launch)
+               : gemm_run(r);
 }
 
 const xn_cuda_path xn_cuda_real_depthwise_path = {"real_depthwise",

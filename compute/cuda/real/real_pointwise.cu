@@ -1,5 +1,6 @@
-/* real_pointwise.cu: modes bwn and float in fp16 where kernels are 1x1 and read whole planes of
- * fp16: a GEMM by mma.sync that takes the input as it lies, so no pass lays it channels-last.
+/* real_pointwise.cu: what real_mma.cu does in fp16 where kernels are 1x1 and read whole planes of
+ * fp16, with residuals and outputs of fp16 and bits in whole words: a GEMM by mma.sync that takes
+ * the input as it lies, so no pass lays it channels-last.
  *
  *   C[filter, pixel] = sum over k of filters[filter][k] * input[k][pixel]
  *
@@ -12,9 +13,11 @@
 #include "real_mma.h"
 #include "real_value.cuh"
 
-#include <type_traits>
+#include <algorithm>
 
-enum { STEP_CHANNELS = XN_MMA_STEP_BYTES / 2 };
+/* A copy moves UNIT_BYTES, which are EACH neighbouring pixels. */
+enum { STEP_CHANNELS = XN_MMA_STEP_BYTES / 2, UNIT_BYTES = 8, EACH = UNIT_BYTES / 2 };
+enum { BLOCKS = 2 /* on a multiprocessor */ };
 
 struct pointwise_args : xn_mma_args {
     const int32_t *exponent;
@@ -27,73 +30,41 @@ struct __align__(16) pointwise_filter : xn_filter {
     float shift, slope;
 };
 
-/* A copy moves UNIT_BYTES of neighbouring pixels. */
-template <int UNIT_BYTES, class Tile>
 struct pointwise_form {
-    enum { UNIT = UNIT_BYTES, VECTOR = 4 };
-    static constexpr bool WHOLE = true, HELD = true;
-    typedef pointwise_args args;
-    typedef Tile tile;
+    static constexpr bool WHOLE = true;
+    typedef xn_mma_tile<128, 64, 32, 32, 2> tile;
     typedef float sum;
     typedef pointwise_filter filter;
     struct window {};
     struct pixel {};
-
-    static __device__ __forceinline__ filter filter_of(const args &a, int64_t o) {
-        const xn_epilogue &what = a.out.what;
-        filter f;
-        (xn_filter &)f = xn_filter_with_exponent(a.out, a.exponent, o);
-        f.shift = xn_bias_of(what.shift ? a.out.shift : NULL, o) + 0.0f;
-        f.shift = f.shift != f.shift ? -INFINITY : f.shift;
-        f.slope = xn_factor_of(what.activation == XN_ACTIVATION_PRELU ? a.out.slope : NULL, o);
-        return f;
-    }
-    static __device__ __forceinline__ pixel pixel_of(const args &, int32_t, int32_t) {
-        return {};
-    }
-    static __device__ __forceinline__ window window_of(const args &, int32_t, int32_t) {
-        return {};
-    }
-    static __device__ __forceinline__ float value(const args &a, const filter &f, int64_t o,
-                                                  const pixel &, float acc) {
-        return xn_sum_value(a.out, a.exponent, f, o, acc);
-    }
-    static __device__ __forceinline__ float raw_of(const args &, const filter &, int64_t,
-                                                   const pixel &, float acc) {
-        return acc;
-    }
-    static __device__ __forceinline__ float *raw(const args &) {
-        return NULL;
-    }
 };
+typedef pointwise_form::tile tile;
+
+__device__ __forceinline__ pointwise_filter filter_of(const pointwise_args &a, int64_t o) {
+    const xn_epilogue &what = a.out.what;
+    pointwise_filter f;
+    (xn_filter &)f = xn_filter_with_exponent(a.out, a.exponent, o);
+    f.shift = xn_bias_of(what.shift ? a.out.shift : NULL, o) + 0.0f;
+    f.shift = f.shift != f.shift ? -INFINITY : f.shift;
+    f.slope = xn_factor_of(what.activation == XN_ACTIVATION_PRELU ? a.out.slope : NULL, o);
+    return f;
+}
 
 /* Where 16 bytes of a channel are in a stage: the same 8 pixels of 8 neighbouring channels lie in 8
  * different places modulo 128 bytes. */
-template <class Tile>
 __device__ __forceinline__ uint32_t channel_at(int32_t channel, int32_t chunk) {
-    return (uint32_t)(channel * Tile::PIXELS * 2 + ((chunk ^ (channel & 7)) << 4));
-}
-
-__device__ __forceinline__ void store_half(uint32_t to, uint16_t half) {
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(half) : "memory");
+    return (uint32_t)(channel * tile::PIXELS * 2 + ((chunk ^ (channel & 7)) << 4));
 }
 
 /* What one thread copies of the pixels: one unit of every STRIDE-th channel. */
-template <int UNIT_BYTES, class Tile>
-struct xn_mma_pixel_loader<pointwise_form<UNIT_BYTES, Tile>> {
-    static constexpr int EACH = UNIT_BYTES / 2, UNITS = Tile::PIXELS / EACH;
-    static constexpr int STRIDE = Tile::THREADS / UNITS, COUNT = STEP_CHANNELS / STRIDE;
-    static_assert(STRIDE % 8 == 0 || 8 % STRIDE == 0, "channel_at");
+struct pixel_loader {
+    static constexpr int UNITS = tile::PIXELS / EACH, STRIDE = tile::THREADS / UNITS;
+    static_assert(STRIDE % 8 == 0, "channel_at");
     const uint16_t *from;
     int32_t left; /* channels from the thread's first on; 0 past the last pixel */
     uint32_t to;
 
-    __device__ __forceinline__ void
-    start(const pointwise_args &a, const typename pointwise_form<UNIT_BYTES, Tile>::window *) {
-        const int32_t tile = (int32_t)blockIdx.x / a.tiles_m;
-        start_at(a, tile / a.tiles_n, tile % a.tiles_n * Tile::PIXELS);
-    }
-    __device__ __forceinline__ void start_at(const pointwise_args &a, int32_t group, int32_t p0) {
+    __device__ __forceinline__ void start(const pointwise_args &a, int32_t group, int32_t p0) {
         const xn_conv &c = a.conv;
         const int32_t channel = (int32_t)(threadIdx.x / UNITS);
         const int32_t first = (int32_t)(threadIdx.x % UNITS) * EACH, p = p0 + first;
@@ -103,50 +74,21 @@ struct xn_mma_pixel_loader<pointwise_form<UNIT_BYTES, Tile>> {
             (const uint16_t *)a.pixels +
             ((int64_t)image * c.channels + (int64_t)group * c.group_channels + channel) * a.plane +
             (p - image * a.plane);
-        to = channel_at<Tile>(channel, first / 8) + first % 8 * 2;
+        to = channel_at(channel, first / 8) + first % 8 * 2;
     }
-    /* The place of a thread's copy: where STRIDE divides 8, its first channel is less. */
-    __device__ __forceinline__ uint32_t place(int r) const {
-        return (to ^ (uint32_t)(r * STRIDE & 7) << 4) + r * STRIDE * Tile::PIXELS * 2;
-    }
-    __device__ __forceinline__ void copy(const pointwise_args &a,
-                                         const typename pointwise_form<UNIT_BYTES, Tile>::window *,
-                                         uint32_t stage) {
-        if constexpr (UNIT_BYTES >= 4) {
+    __device__ __forceinline__ void copy(const pointwise_args &a, uint32_t stage) {
 #pragma unroll
-            for (int r = 0; r < COUNT; r++)
-                xn_copy_async_at<UNIT_BYTES>(stage + place(r), from + (int64_t)r * STRIDE * a.plane,
-                                             r * STRIDE < left);
-        } else {
-            copy_halves(a, stage);
-        }
+        for (int r = 0; r < STEP_CHANNELS / STRIDE; r++)
+            xn_copy_async_at<UNIT_BYTES>(stage + to + r * STRIDE * tile::PIXELS * 2,
+                                         from + (int64_t)r * STRIDE * a.plane, r * STRIDE < left);
         from += (int64_t)STEP_CHANNELS * a.plane;
         left -= STEP_CHANNELS;
-    }
-    /* No copy in the background is as small: loads, a batch at once, then stores. */
-    __device__ __forceinline__ void copy_halves(const pointwise_args &a, uint32_t stage) {
-        constexpr int BATCH = 16;
-#pragma unroll
-        for (int first = 0; first < COUNT; first += BATCH) {
-            uint32_t half[BATCH];
-#pragma unroll
-            for (int r = 0; r < BATCH; r++) {
-                half[r] = 0;
-                xn_load_2_if(half + r, from + (int64_t)(first + r) * STRIDE * a.plane,
-                             (first + r) * STRIDE < left);
-            }
-#pragma unroll
-            for (int r = 0; r < BATCH; r++)
-                store_half(stage + place(first + r), (uint16_t)half[r]);
-        }
     }
 };
 
 /* A step. filters: those of the warp; column: its first pixel. */
-template <class Form>
 __device__ __forceinline__ void multiply(uint32_t filters, uint32_t pixels, int32_t column,
-                                         xn_mma_sums<Form> &acc) {
-    typedef typename Form::tile tile;
+                                         xn_mma_sums<pointwise_form> &acc) {
     constexpr int M = tile::WARP_FILTERS / 16, N = tile::WARP_PIXELS / 16;
     const int32_t lane = (int32_t)threadIdx.x % 32;
 #pragma unroll
@@ -159,8 +101,7 @@ __device__ __forceinline__ void multiply(uint32_t filters, uint32_t pixels, int3
 #pragma unroll
         for (int n = 0; n < N; n++)
             xn_load_matrices_turned(
-                b[n],
-                pixels + channel_at<tile>(k * 16 + (lane & 15), column / 8 + n * 2 + (lane >> 4)));
+                b[n], pixels + channel_at(k * 16 + (lane & 15), column / 8 + n * 2 + (lane >> 4)));
 #pragma unroll
         for (int m = 0; m < M; m++)
 #pragma unroll
@@ -171,37 +112,7 @@ __device__ __forceinline__ void multiply(uint32_t filters, uint32_t pixels, int3
     }
 }
 
-template <class Form, int MIN_BLOCKS>
-__global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
-    pointwise_kernel(const __grid_constant__ pointwise_args a) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    typedef typename Form::tile tile;
-    extern __shared__ __align__(1024) char memory[];
-    xn_mma_shared<Form> &s = *(xn_mma_shared<Form> *)memory;
-    constexpr int AHEAD = tile::STAGES - 1;
-    const int32_t warp = (int32_t)threadIdx.x / 32;
-    const uint32_t filters = tile::filter_of(warp) * XN_MMA_STEP_BYTES;
-    xn_mma_block<Form> block;
-    block.start(a, s, AHEAD);
-    xn_mma_sums<Form> acc = {};
-    uint32_t reading = block.base, writing = block.base + AHEAD * tile::STAGE_BYTES;
-    for (int32_t step = 0; step < block.steps; step++) {
-        xn_copy_wait<AHEAD - 1>();
-        __syncthreads();
-        block.copy(a, s, step + AHEAD, writing);
-        multiply<Form>(reading + filters, reading + tile::PIXELS_AT, tile::pixel_of(warp), acc);
-        writing = reading;
-        reading = block.next(reading);
-    }
-    __syncthreads();
-    block.finish(a, s, acc);
-#else
-    (void)a;
-    __trap();
-#endif
-}
-
-/* ---- the usual epilogue: residuals and outputs of fp16, bits in whole words ---- */
+/* ---- outputs ---- */
 
 /* y where a value or what comes of it is not finite. */
 __device__ __forceinline__ float finish_again(const pointwise_args &a, int32_t o, float sum,
@@ -216,11 +127,9 @@ __device__ __forceinline__ float finish_again(const pointwise_args &a, int32_t o
 
 /* A warp's 32 filters by 32 pixels in shared memory, residuals and then outputs. Rows, of a filter,
  * are so far apart that no two of the lanes 4g + t, with row g and pixels 2t, meet in a bank. */
-template <int UNIT_BYTES>
-struct usual_outputs {
+struct pointwise_outputs {
     static constexpr int SIDE = 32, PITCH = 80, BYTES = SIDE * PITCH;
-    static constexpr int EACH = UNIT_BYTES / 2, UNITS = SIDE / EACH, ROWS = 32 / UNITS;
-    typedef typename std::conditional<UNIT_BYTES == 2, uint16_t, uint2>::type unit;
+    static constexpr int UNITS = SIDE / EACH, ROWS = 32 / UNITS;
     char *rows;
     int32_t o; /* the first filter */
 
@@ -246,7 +155,7 @@ struct usual_outputs {
         return filter * a.plane + (own - image * a.plane) + (int64_t)image * gap;
     }
 
-    /* Starts copying the residuals of the pixels from p on; halves arrive at once. */
+    /* Starts copying the residuals of the pixels from p on. */
     __device__ __forceinline__ void bring(const pointwise_args &a, int32_t p) const {
         const bool live = pixel_of(p) < a.pixel_count;
         if (!a.out.what.residual)
@@ -254,24 +163,10 @@ struct usual_outputs {
         const uint16_t *from =
             (const uint16_t *)a.out.residual + index_of(a, p, a.out.residual_gap);
         __syncwarp(); /* the outputs before have left */
-        if constexpr (UNIT_BYTES >= 4) {
-            const uint32_t to = xn_shared_address(unit_of(0));
+        const uint32_t to = xn_shared_address(unit_of(0));
 #pragma unroll
-            for (int r = 0; r < SIDE / ROWS; r++, from += row_step(a))
-                xn_copy_async_at<UNIT_BYTES>(to + r * ROWS * PITCH, from, live);
-        } else {
-            constexpr int BATCH = 16;
-#pragma unroll
-            for (int first = 0; first < SIDE; first += BATCH) {
-                uint32_t half[BATCH] = {};
-#pragma unroll
-                for (int r = 0; r < BATCH; r++, from += row_step(a))
-                    xn_load_2_if(half + r, from, live);
-#pragma unroll
-                for (int r = 0; r < BATCH; r++)
-                    *(uint16_t *)unit_of(first + r) = (uint16_t)half[r];
-            }
-        }
+        for (int r = 0; r < SIDE / ROWS; r++, from += row_step(a))
+            xn_copy_async_at<UNIT_BYTES>(to + r * ROWS * PITCH, from, live);
     }
 
     /* One by one, by copies in local memory, so that no register is held for it. */
@@ -360,9 +255,8 @@ struct usual_outputs {
     }
 
     /* filters: the warp's; p: its first pixel. */
-    template <class Form>
     __device__ __forceinline__ void write(const pointwise_args &a, const pointwise_filter *filters,
-                                          int32_t p, const xn_mma_sums<Form> &acc) const {
+                                          int32_t p, const xn_mma_sums<pointwise_form> &acc) const {
         const int32_t g = (int32_t)(lane() / 4), t = (int32_t)(lane() % 4);
         uint32_t bits = 0xffffffffu;
 #pragma unroll
@@ -394,19 +288,17 @@ struct usual_outputs {
         __syncwarp();
 #pragma unroll
         for (int r = 0; r < SIDE / ROWS; r++, to += row_step(a)) {
-            const unit value = *(const unit *)unit_of(r);
+            const uint2 value = *(const uint2 *)unit_of(r);
             if (live)
-                *(unit *)to = value;
+                *(uint2 *)to = value;
         }
     }
 };
 
 /* Copies steps, one tile's after the other's, of a block with every gridDim.y-th tile. */
-template <class Form>
-struct usual_stream {
-    typedef typename Form::tile tile;
-    xn_mma_filter_loader<Form> filters;
-    xn_mma_pixel_loader<Form> pixels;
+struct pointwise_stream {
+    xn_mma_filter_loader<pointwise_form> filters;
+    pixel_loader pixels;
     int32_t p, step;
 
     __device__ __forceinline__ void start(const pointwise_args &a, const xn_mma_place &at) {
@@ -417,9 +309,9 @@ struct usual_stream {
     __device__ __forceinline__ void copy(const pointwise_args &a, uint32_t stage) {
         if (p < a.pixel_count) {
             if (step == 0)
-                pixels.start_at(a, (int32_t)blockIdx.z, p);
+                pixels.start(a, (int32_t)blockIdx.z, p);
             filters.copy(a, stage);
-            pixels.copy(a, NULL, stage + tile::PIXELS_AT);
+            pixels.copy(a, stage + tile::PIXELS_AT);
             if (++step == a.steps) {
                 step = 0;
                 p += (int32_t)gridDim.y * tile::PIXELS;
@@ -432,14 +324,12 @@ struct usual_stream {
 
 /* Warps are of 32 by 32. Their outputs lie ahead of the stages, twice: the next tile's residuals
  * and first step are on their way while a tile's outputs are made. */
-template <class Form, int MIN_BLOCKS>
-__global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
-    usual_kernel(const __grid_constant__ pointwise_args a) {
+__global__ void __launch_bounds__(tile::THREADS, BLOCKS)
+    pointwise_kernel(const __grid_constant__ pointwise_args a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    typedef typename Form::tile tile;
     extern __shared__ __align__(1024) char memory[];
-    typedef usual_outputs<Form::UNIT> outputs;
-    xn_mma_shared<Form> &s = *(xn_mma_shared<Form> *)(memory + 2 * tile::WARPS * outputs::BYTES);
+    typedef pointwise_outputs outputs;
+    auto &s = *(xn_mma_shared<pointwise_form> *)(memory + 2 * tile::WARPS * outputs::BYTES);
     constexpr int AHEAD = tile::STAGES - 1;
     const xn_mma_place at = {(int32_t)blockIdx.z, (int32_t)blockIdx.x * tile::FILTERS,
                              (int32_t)blockIdx.y * tile::PIXELS};
@@ -453,9 +343,9 @@ __global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
     };
     xn_let_next_kernel_start();
     if (threadIdx.x < tile::FILTERS)
-        s.filters[threadIdx.x] = Form::filter_of(a, o + min((int32_t)threadIdx.x, live - 1));
+        s.filters[threadIdx.x] = filter_of(a, o + min((int32_t)threadIdx.x, live - 1));
     xn_wait_for_previous_kernel();
-    usual_stream<Form> stream;
+    pointwise_stream stream;
     stream.start(a, at);
 #pragma unroll
     for (int step = 0; step < AHEAD; step++)
@@ -470,13 +360,13 @@ __global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
     uint32_t reading = base, writing = base + AHEAD * tile::STAGE_BYTES;
 #pragma unroll 1
     for (int32_t p = at.p0; p < a.pixel_count; p += across) {
-        xn_mma_sums<Form> acc = {};
+        xn_mma_sums<pointwise_form> acc = {};
 #pragma unroll 1
         for (int32_t step = 0; step < a.steps; step++) {
             xn_copy_wait<0>(); /* the tile's residuals, too */
             __syncthreads();
             stream.copy(a, writing);
-            multiply<Form>(reading + filters, reading + tile::PIXELS_AT, n, acc);
+            multiply(reading + filters, reading + tile::PIXELS_AT, n, acc);
             writing = reading;
             reading = next(reading);
         }
@@ -488,7 +378,7 @@ __global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
         if (p + across < a.pixel_count)
             own.bring(a, p + across + n);
         xn_copy_commit();
-        now.template write<Form>(a, s.filters + m, p + n, acc);
+        now.write(a, s.filters + m, p + n, acc);
     }
 #else
     (void)a;
@@ -498,57 +388,30 @@ __global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
 
 /* ---- launcher ---- */
 
-typedef xn_mma_tile<64, 64, 32, 32, 3> small_tile;
-typedef xn_mma_tile<128, 64, 32, 32, 2> usual_tile;
-enum { USUAL_BLOCKS = 2, SMALL_BLOCKS = 6, FOURS_BYTES = 8, HALF_BYTES = 2 };
+static const size_t SHARED_BYTES =
+    sizeof(xn_mma_shared<pointwise_form>) + 2 * tile::WARPS * (size_t)pointwise_outputs::BYTES;
 
-/* A kernel and what it is launched with. */
-struct pointwise_launch {
-    void (*kernel)(const pointwise_args);
-    int32_t filters, pixels, threads;
-    size_t (*shared_bytes_of)(int32_t steps);
-};
-
-template <int UNIT_BYTES, class Tile>
-static size_t shared_bytes_of(int32_t steps) {
-    return xn_mma_shared<pointwise_form<UNIT_BYTES, Tile>>::bytes_of(steps);
-}
-
-template <int UNIT_BYTES>
-static pointwise_launch launch_of(bool usual) {
-    typedef usual_tile large;
-    if (!usual)
-        return {pointwise_kernel<pointwise_form<UNIT_BYTES, small_tile>, SMALL_BLOCKS>,
-                small_tile::FILTERS, small_tile::PIXELS, small_tile::THREADS,
-                shared_bytes_of<UNIT_BYTES, small_tile>};
-    return {usual_kernel<pointwise_form<UNIT_BYTES, large>, USUAL_BLOCKS>, large::FILTERS,
-            large::PIXELS, large::THREADS,
-            [](int32_t) { /* tiles take all stages in turn */
-                          return shared_bytes_of<UNIT_BYTES, large>(large::STAGES) +
-                                 2 * large::WARPS * usual_outputs<UNIT_BYTES>::BYTES;
-            }};
-}
-
-static pointwise_launch choose(bool usual, bool fours) {
-    return fours ? launch_of<FOURS_BYTES>(usual) : launch_of<HALF_BYTES>(usual);
-}
-
-static bool is_usual(const xn_conv &c, const xn_epilogue_args &e) {
-    return xn_has_half_words(c) && (!e.what.residual || e.residual_fp16) &&
-           (e.what.datatype == XN_FP16 || e.what.datatype == XN_BITS);
-}
-
-/* Of smaller planes neighbouring pixels are in other images, too far apart to be read side by side:
- * real_mma.cu's first pass is cheaper. */
+/* Of smaller planes neighbouring pixels are in other images, too far apart to be read side by side.
+ */
 bool xn_cuda_real_pointwise_fits(const xn_conv *c, int64_t images) {
-    enum { LEAST_PLANE = 16, MOST = INT32_MAX - (1 << 20), MOST_GROUPS = 65535 };
-    const int64_t plane = (int64_t)c->height * c->width;
-    return c->mode != XN_MODE_XNOR && c->precision == XN_PRECISION_FP16 &&
+    enum { LEAST_PLANE = 16 };
+    return xn_cuda_real_mma_fits(c, images) && c->precision == XN_PRECISION_FP16 &&
            c->input_datatype == XN_FP16 && c->kernel_h == 1 && c->kernel_w == 1 &&
            c->stride_h == 1 && c->stride_w == 1 && c->out_height == c->height &&
-           c->out_width == c->width && !c->pad_top && !c->pad_left && plane >= LEAST_PLANE &&
-           plane <= MOST / images && c->groups <= MOST_GROUPS &&
-           xn_mma_blocks(c, images, small_tile::FILTERS, small_tile::PIXELS) <= INT32_MAX;
+           c->out_width == c->width && !c->pad_top && !c->pad_left &&
+           (int64_t)c->height * c->width >= LEAST_PLANE;
+}
+
+bool xn_cuda_real_pointwise_takes(const xn_conv *c, int64_t images, const xn_cuda_real_io *io,
+                                  const xn_epilogue_args *epilogue) {
+    enum { MOST = INT32_MAX - (1 << 20), MOST_GROUPS = 65535 };
+    const int64_t plane = (int64_t)c->height * c->width;
+    const xn_epilogue_args e = xn_epilogue_of(c, epilogue);
+    return xn_cuda_real_pointwise_fits(c, images) && plane % EACH == 0 && plane <= MOST / images &&
+           c->groups <= MOST_GROUPS && (uintptr_t)io->input % UNIT_BYTES == 0 &&
+           c->group_out_channels % 32 == 0 && (!e.what.bits || xn_has_half_words(*c)) &&
+           (!e.what.residual || e.residual_fp16) && xn_residual_has_vectors(e, EACH) &&
+           (e.what.datatype == XN_FP16 || e.what.datatype == XN_BITS);
 }
 
 cudaError_t xn_cuda_real_pointwise_launch(const xn_conv *conv, int64_t images, int multiprocessors,
@@ -562,31 +425,14 @@ cudaError_t xn_cuda_real_pointwise_launch(const xn_conv *conv, int64_t images, i
     a.out = xn_epilogue_of(conv, epilogue);
     a.row_bytes = xn_cuda_mma_row_bytes(conv->precision, conv->group_channels, 1);
     a.planes = xn_fast_divisor_of(conv->out_height * conv->out_width);
-    const bool usual = is_usual(*conv, a.out);
-    const bool fours = conv->out_height * conv->out_width % 4 == 0 &&
-                       (uintptr_t)io->input % FOURS_BYTES == 0 &&
-                       (!usual || xn_residual_has_vectors(a.out, 4));
-    const pointwise_launch l = choose(usual, fours);
-    xn_mma_cut(&a, images, l.filters, l.pixels);
-    const bool clears = conv->epilogue.bits && !xn_has_half_words(*conv);
-    const cudaError_t e = clears ? xn_clear_bits(conv, images, epilogue, stream) : cudaSuccess;
-    if (e != cudaSuccess)
-        return e;
-    dim3 grid((unsigned)xn_mma_blocks(conv, images, l.filters, l.pixels));
-    if (usual) { /* as many blocks as run at once, or a few more */
-        const int32_t blocks = multiprocessors * USUAL_BLOCKS / (a.tiles_m * conv->groups);
-        const int32_t rows = blocks < 1 ? 1 : blocks;
-        grid = dim3(a.tiles_m, rows < a.tiles_n ? rows : a.tiles_n, conv->groups);
-    }
-    return xn_cuda_launch_with(l.kernel, grid, l.threads, l.shared_bytes_of(a.steps),
-                               io->overlapped && !clears, stream, a);
+    xn_mma_cut(&a, images, tile::FILTERS, tile::PIXELS);
+    /* as many blocks as run at once, or a few more */
+    const int32_t rows = multiprocessors * BLOCKS / (a.tiles_m * conv->groups);
+    const dim3 grid(a.tiles_m, std::max(std::min(rows, a.tiles_n), 1), conv->groups);
+    return xn_cuda_launch_with(pointwise_kernel, grid, tile::THREADS, SHARED_BYTES, io->overlapped,
+                               stream, a);
 }
 
-cudaError_t xn_cuda_real_pointwise_load(bool *) {
-    cudaError_t e = cudaSuccess;
-    for (int n = 0; n < 4 && e == cudaSuccess; n++) {
-        const pointwise_launch l = choose(n / 2, n % 2);
-        e = xn_cuda_load_with(l.kernel, l.shared_bytes_of(INT32_MAX));
-    }
-    return e;
+cudaError_t xn_cuda_real_pointwise_load(void) {
+    return xn_cuda_load_with(pointwise_kernel, SHARED_BYTES);
 }

@@ -47,8 +47,9 @@ struct guarded {
 
 /* ---- a problem on the device ---- */
 
-enum path { DIRECT, IMPLICIT_GEMM, REAL, REAL_MMA, PATHS };
-static const char *const path_names[PATHS] = {"direct", "implicit_gemm", "real", "real_mma"};
+enum path { DIRECT, IMPLICIT_GEMM, REAL_GEMM, REAL_MMA, PATHS };
+static const char *const path_names[PATHS] = {"direct", "implicit_gemm", "real_gemm",
+                                               "real_mma"};
 
 struct problem {
     bk_problem p;
@@ -195,7 +196,7 @@ static bool launch(const problem &x, path path, const xn_epilogue &what,
     const int64_t images = x.p.images;
     const int processors = x.device->chip.multiprocessors;
     conv.epilogue = what;
-    if ((conv.mode == XN_MODE_XNOR) != (path < REAL))
+    if ((conv.mode == XN_MODE_XNOR) != (path < REAL_GEMM))
         return false;
     if (path == DIRECT) {
         CUDA(xn_cuda_direct_launch(&conv, images, &x.bits, &args, NULL));
@@ -203,10 +204,10 @@ static bool launch(const problem &x, path path, const xn_epilogue &what,
         if (!x.device->chip.matrix || !xn_cuda_implicit_gemm_fits(&conv, images))
             return false;
         CUDA(xn_cuda_implicit_gemm_launch(&conv, images, processors, &x.bits, &args, NULL));
-    } else if (path == REAL) {
+    } else if (path == REAL_GEMM) {
         xn_cuda_real_io real = x.real;
         real.weights = x.weights;
-        CUDA(xn_cuda_real_launch(&conv, images, processors, &real, &args, NULL));
+        CUDA(xn_cuda_real_gemm_launch(&conv, images, processors, &real, &args, NULL));
     } else {
         if (!x.device->chip.matrix || !xn_cuda_real_mma_fits(&conv, images))
             return false;
