@@ -17,6 +17,7 @@ struct depthwise_args {
     xn_epilogue_args out;
     xn_fast_divisor width, row_blocks, channels; /* of the output; ROWS rows a block */
     int32_t work;                                /* threads */
+    uint32_t outside;                            /* pad_value, as the input has it */
 };
 
 template <typename Sum>
@@ -42,6 +43,14 @@ __device__ __forceinline__ void load_filter(const depthwise_args &a, int32_t o,
         }
 }
 
+/* A value as its bits, where it is inside; loads of neither kind wait for each other. */
+__device__ __forceinline__ void load_bits(const float *from, bool inside, uint32_t *bits) {
+    xn_load_4_if(bits, from, inside);
+}
+__device__ __forceinline__ void load_bits(const __half *from, bool inside, uint32_t *bits) {
+    xn_load_2_if(bits, from, inside);
+}
+
 template <int STRIDE, typename Input>
 __global__ void __launch_bounds__(XN_CUDA_THREADS)
     real_depthwise_kernel(const __grid_constant__ depthwise_args a) {
@@ -60,14 +69,22 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
     load_filter(a, o, w);
     xn_wait_for_previous_kernel();
     const Input *from = (const Input *)a.input + (int64_t)plane * c.height * c.width;
+    uint32_t bits[TALL][SIDE];
 #pragma unroll
     for (int i = 0; i < TALL; i++)
 #pragma unroll
         for (int j = 0; j < SIDE; j++) {
             const int32_t y = y0 + i, x = x0 + j;
             const bool inside = (uint32_t)y < (uint32_t)c.height && (uint32_t)x < (uint32_t)c.width;
-            values[i][j] = inside ? xn_to_fp32(from[(int64_t)y * c.width + x]) : (float)c.pad_value;
+            bits[i][j] = a.outside;
+            load_bits(from + (int64_t)y * c.width + x, inside, &bits[i][j]);
         }
+#pragma unroll
+    for (int i = 0; i < TALL; i++)
+#pragma unroll
+        for (int j = 0; j < SIDE; j++)
+            values[i][j] = sizeof(Input) == 2 ? xn_to_fp32(__ushort_as_half((uint16_t)bits[i][j]))
+                                              : __uint_as_float(bits[i][j]);
     const int64_t outputs = (int64_t)c.out_height * c.out_width;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -120,6 +137,9 @@ cudaError_t xn_cuda_real_depthwise_launch(const xn_conv *conv, int64_t images, i
     a.row_blocks = xn_fast_divisor_of((conv->out_height - 1) / ROWS + 1);
     a.channels = xn_fast_divisor_of(conv->channels);
     a.work = (int32_t)work_of(conv, images);
+    const float outside = (float)conv->pad_value;
+    a.outside =
+        conv->input_datatype == XN_FP16 ? xn_fp16_pair(outside, 0.0f) : xn_bits_of_fp32(outside);
     const cudaError_t e = xn_clear_bits(conv, images, epilogue, stream);
     if (e != cudaSuccess)
         return e;
