@@ -16,17 +16,15 @@
 
 #if XN_HAS_WGMMA
 
-/* Table, factor and bias of the block's filters, by all that write. For real outputs the table has
- * floats, less what the pixels' parts have too much (make_records). */
-template <int OUT>
+/* Table, factor and bias of the block's filters, by all that write. The table has floats, less what
+ * the pixels' parts have too much (make_records). */
 __device__ __forceinline__ void make_filters(const specialised_args &a, const specialised_block &b,
                                              const specialised_table &t, int32_t thread,
                                              int32_t threads) {
     if (thread < M)
         t.constants.set(a.out, filter_of(a.conv, b.group, b.m0 + thread), thread);
     make_table(a, b.group, b.m0, thread, threads, [&](int32_t m, int32_t cls, int32_t part) {
-        ((int32_t *)t.rows)[cls * a.shape.table_pitch + m] =
-            OUT == XN_INT32 ? part : __float_as_int((float)(part - 2 * MOST));
+        ((float *)t.rows)[cls * a.shape.table_pitch + m] = (float)(part - 2 * MOST);
     });
 }
 
@@ -173,7 +171,7 @@ __global__ void __launch_bounds__((1 + MULTIPLIERS + WRITERS) * GROUP, 1)
     } else if (group <= WRITERS) {
         const specialised_table table = table_of(a, b.memory);
         xn_fewer_registers<registers::WRITER>();
-        make_filters<OUT>(a, b, table, (int32_t)threadIdx.x - GROUP, WRITERS * GROUP);
+        make_filters(a, b, table, (int32_t)threadIdx.x - GROUP, WRITERS * GROUP);
         xn_named_barrier(WRITERS_MEET, WRITERS * GROUP);
         write_jobs<OUT, REST, WRITERS>(a, b, table, group - 1);
     } else {
@@ -188,13 +186,12 @@ __global__ void __launch_bounds__((1 + MULTIPLIERS + WRITERS) * GROUP, 1)
 
 /* ---- launcher ---- */
 
-enum { OUTPUTS = 5 };
+enum { OUTPUTS = 4 };
 #define KERNEL(N, MULTIPLIERS, WRITERS, OUT, REST)                                                 \
     specialised_kernel<N, MULTIPLIERS, WRITERS, OUT, REST>,
 #define KERNELS(N, MULTIPLIERS, WRITERS)                                                           \
     KERNEL(N, MULTIPLIERS, WRITERS, XN_FP32, false)                                                \
     KERNEL(N, MULTIPLIERS, WRITERS, XN_FP16, false)                                                \
-    KERNEL(N, MULTIPLIERS, WRITERS, XN_INT32, false)                                               \
     KERNEL(N, MULTIPLIERS, WRITERS, XN_FP32, true) KERNEL(N, MULTIPLIERS, WRITERS, XN_FP16, true)
 /* By variant, then output, plain ones first. */
 static void (*const kernels[XN_CUDA_SPECIALISED_VARIANTS * OUTPUTS])(const specialised_args) = {
@@ -219,12 +216,16 @@ cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images,
                                        const xn_epilogue_args *epilogue, cudaStream_t stream) {
     specialised_args a = {};
     a.out = xn_epilogue_of(conv, epilogue);
+    if (conv->epilogue.datatype == XN_INT32) { /* the dot itself, which fp32 holds */
+        a.out.factor = a.out.bias = NULL;
+        a.out.unit = 1.0f;
+    }
     a.lines = xn_cuda_padded_of(conv);
     a.row_bands = xn_fast_divisor_of(s->row_bands);
     a.image_pixels = xn_fast_divisor_of(s->rows * conv->out_width);
     a.out_width = xn_fast_divisor_of(conv->out_width);
     a.rest = kind_of(conv, &a.out, s->vector);
-    a.count_high = conv->epilogue.datatype == XN_INT32 ? 0 : COUNT_FLOAT;
+    a.count_high = COUNT_FLOAT;
     a.images = (int32_t)images;
     a.conv = *conv;
     a.io = *io;
@@ -235,8 +236,7 @@ cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images,
     const cudaError_t e = clears ? xn_clear_bits(conv, images, &a.out, stream) : cudaSuccess;
     if (e != cudaSuccess)
         return e;
-    const int output = (conv->epilogue.datatype == XN_INT32 ? 2 : xn_wgmma_is_fp16(conv)) +
-                       (a.rest == PLAIN ? 0 : 3);
+    const int output = xn_wgmma_is_fp16(conv) + (a.rest == PLAIN ? 0 : 2);
     const dim3 blocks((unsigned)s->pixel_blocks, (unsigned)s->filter_blocks,
                       (unsigned)conv->groups);
     return xn_cuda_launch_with(kernels[s->variant * OUTPUTS + output], blocks,

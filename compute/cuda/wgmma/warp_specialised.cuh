@@ -19,8 +19,8 @@ struct specialised_args {
     xn_cuda_padded lines; /* of the activations */
     xn_fast_divisor row_bands, image_pixels, out_width;
     specialised_kind rest;
-    uint32_t count_high; /* COUNT_FLOAT, for INT32 0; from here the compiler does not know it: of a
-                            permutation's operands one can be immediate, not two */
+    uint32_t count_high; /* COUNT_FLOAT; from here the compiler does not know it: of a permutation's
+                            operands one can be immediate, not two */
     int32_t images;
     xn_conv conv;
     xn_cuda_specialised_io io;
@@ -123,8 +123,8 @@ struct specialised_records {
     char *memory;
     int32_t bytes; /* of one kind */
 
-    __device__ __forceinline__ int32_t *parts() const {
-        return (int32_t *)memory;
+    __device__ __forceinline__ float *parts() const {
+        return (float *)memory;
     }
     __device__ __forceinline__ float *boxes() const {
         return (float *)(memory + bytes);
@@ -356,11 +356,10 @@ __device__ __forceinline__ T window_sum(const specialised_args &a, const T *at) 
 }
 
 /* The records of a band, by a warpgroup. */
-template <int OUT, bool NINE>
+template <bool NINE>
 __device__ __forceinline__ void
 make_records(const specialised_args &a, const specialised_band &band, const specialised_own &own,
              const char *buffer, const specialised_records &records) {
-    constexpr bool REAL = OUT != XN_INT32;
     const xn_conv &c = a.conv;
     const xn_cuda_specialised_shape &s = a.shape;
     const int32_t *counts = (const int32_t *)(buffer + s.counts_at);
@@ -371,16 +370,14 @@ make_records(const specialised_args &a, const specialised_band &band, const spec
         if (i > 0 && i * GROUP >= s.pixels)
             break;
         const int32_t bits = window_sum<NINE>(a, counts + own.at[i]);
-        const float box = REAL && s.means ? window_sum<NINE>(a, means + own.at[i]) : 1.0f;
+        const float box = s.means ? window_sum<NINE>(a, means + own.at[i]) : 1.0f;
         const int32_t cls = border_class(s.borders.rows, band.y + own.line[i], c.out_height) *
                                 s.borders.columns.classes +
                             own.column_class[i];
         if (pixel < band.pixels) {
-            records.parts()[pixel] =
-                REAL ? __float_as_int((float)(MOST - bits) - 0x1p24f) : -2 * bits;
+            records.parts()[pixel] = (float)(MOST - bits) - 0x1p24f;
+            records.boxes()[pixel] = box;
             records.rows()[pixel] = cls * s.table_pitch * 4;
-            if (REAL)
-                records.boxes()[pixel] = box;
         }
     }
 }

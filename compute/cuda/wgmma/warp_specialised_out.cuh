@@ -11,11 +11,13 @@
 
 #include "warp_specialised.cuh"
 
+#include <type_traits>
+
 #if XN_HAS_WGMMA
 
 /* What a block has of its filters. */
 struct specialised_table {
-    char *rows; /* [class][filter]: int32_t, for real outputs float */
+    char *rows; /* [class][filter]: float */
     specialised_constants constants;
 };
 
@@ -111,8 +113,7 @@ __device__ __forceinline__ void load_words(const T *from, T (&to)[V]) {
     }
 }
 
-/* V counts of a filter as words: the count, or, where `high` is COUNT_FLOAT, the float 2^24 + 2
- * count. */
+/* V counts of a filter, each as the float 2^24 + 2 count; high: COUNT_FLOAT. */
 template <int V>
 __device__ __forceinline__ void load_counts(const char *from, uint32_t high, uint32_t (&to)[V]) {
     if constexpr (V == 1) {
@@ -128,29 +129,17 @@ __device__ __forceinline__ void load_counts(const char *from, uint32_t high, uin
     }
 }
 
-/* What a value is, and where it goes. */
+/* What an output is in memory. */
 template <int OUT>
-struct specialised_output {
-    typedef float type;
-    typedef float memory;
-};
-template <>
-struct specialised_output<XN_FP16> : specialised_output<XN_FP32> {
-    typedef __half memory;
-};
-template <>
-struct specialised_output<XN_INT32> {
-    typedef int32_t type;
-    typedef int32_t memory;
-};
+using specialised_output = std::conditional_t<OUT == XN_FP16, __half, float>;
 
 /* What a thread has of its pixels. Where there are 8 they are of one line, and only the first and
  * the last may be at a border (warp_specialised_plan.cu), so there are three rows of the table. */
 template <int V>
 struct specialised_pixels {
     enum { ROWS = V == 8 ? 3 : V };
-    int32_t part[V], row[ROWS];
-    float box[V];
+    int32_t row[ROWS];
+    float part[V], box[V];
 
     static __device__ __forceinline__ constexpr int row_of(int v) {
         return V < 8 ? v : v == 0 ? 0 : v < V - 1 ? 1 : 2;
@@ -162,8 +151,8 @@ template <int V, specialised_kind REST>
 constexpr int filters_at_once = V > 1 && REST != PLAIN ? 2 : 4;
 
 /* What half of dot, as a float, and an entry of the table make together. */
-__device__ __forceinline__ float dot_of(uint32_t count, int32_t part, int32_t entry) {
-    return fmaf(__uint_as_float(count) + __int_as_float(part), 2.0f, __int_as_float(entry));
+__device__ __forceinline__ float dot_of(uint32_t count, float part, float entry) {
+    return fmaf(__uint_as_float(count) + part, 2.0f, entry);
 }
 
 /* What follows the value for V pixels of a thread: the residuals of the next F filters, which are
@@ -171,7 +160,7 @@ __device__ __forceinline__ float dot_of(uint32_t count, int32_t part, int32_t en
  * word. */
 template <int OUT, int V, int F>
 struct specialised_rest {
-    typedef typename specialised_output<OUT>::memory memory;
+    typedef specialised_output<OUT> memory;
     typedef xn_residual_run<OUT == XN_FP16, V> residual;
     const memory *from; /* the residual of the filters after the next */
     residual next[F];
@@ -214,11 +203,9 @@ template <int OUT, int V, specialised_kind REST, int F>
 __device__ __forceinline__ void
 some_filters(const specialised_args &a, const specialised_table &t, int32_t m, int32_t o, int32_t n,
              int32_t live, const char *counts, const specialised_pixels<V> &p, int64_t plane,
-             typename specialised_output<OUT>::memory **to, specialised_rest<OUT, V, F> *rest) {
-    constexpr bool REAL = OUT != XN_INT32;
+             specialised_output<OUT> **to, specialised_rest<OUT, V, F> *rest) {
     constexpr int ROWS = specialised_pixels<V>::ROWS;
-    float factor[F], bias[F];
-    int32_t entry[ROWS][F];
+    float factor[F], bias[F], entry[ROWS][F];
     uint32_t count[F][V];
     typename specialised_rest<OUT, V, F>::residual beside[F];
     if constexpr (REST != PLAIN) {
@@ -229,29 +216,26 @@ some_filters(const specialised_args &a, const specialised_table &t, int32_t m, i
     }
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
-        load_words<F>((const int32_t *)(t.rows + p.row[r]) + m, entry[r]);
-    if (REAL) {
-        load_words<F>(t.constants.factor + m, factor);
-        load_words<F>(t.constants.bias + m, bias);
-    }
+        load_words<F>((const float *)(t.rows + p.row[r]) + m, entry[r]);
+    load_words<F>(t.constants.factor + m, factor);
+    load_words<F>(t.constants.bias + m, bias);
     if (REST == PLAIN)
 #pragma unroll
         for (int f = 0; f < F; f++)
             load_counts<V>(counts + f * a.shape.stage_row, a.count_high, count[f]);
 #pragma unroll
     for (int f = 0; f < F; f++) {
-        typename specialised_output<OUT>::type value[V];
+        float value[V];
         if (REST != PLAIN) /* registers are short */
             load_counts<V>(counts + f * a.shape.stage_row, a.count_high, count[f]);
 #pragma unroll
-        for (int v = 0; v < V; v++) {
-            const int32_t row = entry[p.row_of(v)][f];
-            if constexpr (REAL)
-                value[v] =
-                    xn_value(dot_of(count[f][v], p.part[v], row), p.box[v], {factor[f], bias[f]});
-            else
-                value[v] = (int32_t)(4 * count[f][v]) + p.part[v] + row;
-        }
+        for (int v = 0; v < V; v++)
+            value[v] = xn_value(dot_of(count[f][v], p.part[v], entry[p.row_of(v)][f]), p.box[v],
+                                {factor[f], bias[f]});
+        if (OUT == XN_FP32 && REST == PLAIN && a.out.what.datatype == XN_INT32)
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                value[v] = __int_as_float((int32_t)value[v]);
         if constexpr (REST != PLAIN)
             rest->template finish<REST == ACTIVATED>(a, o + (f < live ? f : 0), n + f, beside[f],
                                                      value);
@@ -320,7 +304,7 @@ __device__ __forceinline__ int32_t write_fast(const specialised_args &a, const s
                                               const specialised_band &band,
                                               const specialised_records &records, char *stage,
                                               int32_t m, int32_t first) {
-    typedef typename specialised_output<OUT>::memory memory;
+    typedef specialised_output<OUT> memory;
     constexpr int F = filters_at_once<V, REST>;
     const xn_conv &c = a.conv;
     const int64_t plane = (int64_t)c.out_height * c.out_width;
@@ -352,10 +336,9 @@ __device__ __forceinline__ int32_t write_fast(const specialised_args &a, const s
             } else {
                 load_words<V>(records.rows() + pixel, p.row);
             }
-            if (OUT != XN_INT32)
-                load_words<V>(records.boxes() + pixel, p.box);
+            load_words<V>(records.boxes() + pixel, p.box);
         }
-        if (OUT != XN_INT32 && !cannot_overflow<V>(a, t, p, mine))
+        if (!cannot_overflow<V>(a, t, p, mine))
             break;
 #pragma unroll 1
         for (int32_t f = 0; f < end && mine; f += F, counts += F * a.shape.stage_row)
@@ -388,7 +371,7 @@ __device__ __forceinline__ void write_any(const specialised_args &a, const speci
                 return means[xn_cuda_padded_tap(&c, &a.lines, i, j, a.lines.phase)];
             });
         };
-        const int32_t *entry = (const int32_t *)(t.rows + records.rows()[pixel]) + m;
+        const float *entry = (const float *)(t.rows + records.rows()[pixel]) + m;
         const int64_t at = y * c.out_width + x;
         uint32_t bits = 0;
 #pragma unroll 1
@@ -438,7 +421,7 @@ write_outputs(const specialised_args &a, const specialised_block &b, const speci
             done = write_vectors<OUT, BESIDE>(a, b, t, band, records, stage, m, done);
         else if (a.rest == ACTIVATED)
             done = write_vectors<OUT, ACTIVATED>(a, b, t, band, records, stage, m, done);
-        if (OUT != XN_INT32 && done < band.pixels) {
+        if (done < band.pixels) {
             const int32_t first = done;
             done = min(first + 32 * a.shape.vector, band.pixels);
             write_any(a, b, t, band, records, stage, m, first, done);
@@ -466,9 +449,9 @@ __device__ __forceinline__ void write_jobs(const specialised_args &a, const spec
         const specialised_records records = records_of(a, b, 2 * mine + (int32_t)parity);
         xn_mbarrier_wait(xn_barrier_at(b.barriers, BAND_FULL + ring.place), ring.parity);
         if (nine)
-            make_records<OUT, true>(a, band, own, buffer, records);
+            make_records<true>(a, band, own, buffer, records);
         else
-            make_records<OUT, false>(a, band, own, buffer, records);
+            make_records<false>(a, band, own, buffer, records);
         xn_mbarrier_arrive(xn_barrier_at(b.barriers, BAND_FREE + ring.place));
         xn_named_barrier(GROUP_MEETS + mine, GROUP);
         xn_mbarrier_wait(xn_barrier_at(b.barriers, STAGE_FULL + mine), parity);

@@ -227,7 +227,7 @@ bool xn_cuda_specialised_plan(const xn_conv *c, int64_t images, int multiprocess
         chunks > 2 * XN_WGMMA_MAX_PAIRS)
         return false;
     const xn_cuda_padded l = xn_cuda_padded_of(c);
-    s.means = c->epilogue.k;
+    s.means = c->epilogue.k && c->epilogue.datatype != XN_INT32;
     s.units = l.units;
     s.chunks = (int32_t)chunks;
     s.pairs = (s.chunks + 1) / 2;
