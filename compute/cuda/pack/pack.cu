@@ -379,12 +379,15 @@ static const pack_cut cuts[CUTS] = {{2, 16}, {1, 8}, {0, 32}};
 
 #define KERNELS(T, LAYOUT)                                                                         \
     { pack_kernel<T, 4, 16, LAYOUT>, pack_kernel<T, 2, 8, LAYOUT>, pack_kernel<T, 1, 32, LAYOUT> }
+#define SINGLES(T, LAYOUT)                                                                         \
+    { NULL, NULL, pack_kernel<T, 1, 32, LAYOUT> }
 #define ALL_KERNELS(LAYOUT)                                                                        \
     {                                                                                              \
-        KERNELS(float, LAYOUT), KERNELS(__half, LAYOUT), KERNELS(xn_bf16_bits, LAYOUT),            \
-            KERNELS(int8_t, LAYOUT), KERNELS(uint8_t, LAYOUT), KERNELS(xn_bool_byte, LAYOUT)       \
+        KERNELS(float, LAYOUT), KERNELS(__half, LAYOUT), SINGLES(xn_bf16_bits, LAYOUT),            \
+            SINGLES(int8_t, LAYOUT), SINGLES(uint8_t, LAYOUT), SINGLES(xn_bool_byte, LAYOUT)       \
     }
-/* By layout, by datatype, XN_FP32 to XN_BOOL, and cut. */
+/* By layout, by datatype, XN_FP32 to XN_BOOL, and cut. What comes from the host alone, over a
+ * slower way than memory, has one. */
 static const pack_function kernels[2][6][CUTS] = {ALL_KERNELS(PLAIN), ALL_KERNELS(LINED)};
 
 /* A block has that many vectors side by side, by rows. */
@@ -405,7 +408,8 @@ static pack_shape shape_of(const xn_conv *conv, const void *input, int64_t pixel
     const int64_t plane = (int64_t)conv->height * conv->width;
     const int32_t channels = xn_packed_words(conv->group_channels) * 32;
     const int32_t bytes = (int32_t)xn_datatype_bytes((xn_datatype)conv->input_datatype);
-    const int32_t factor = plane % 4 == 0 && (uintptr_t)input % (4 * bytes) == 0   ? 4
+    const int32_t factor = !kernels[0][conv->input_datatype][WIDE]                 ? 1
+                           : plane % 4 == 0 && (uintptr_t)input % (4 * bytes) == 0 ? 4
                            : plane % 2 == 0 && (uintptr_t)input % (2 * bytes) == 0 ? 2
                                                                                    : 1;
     pack_shape s;
@@ -480,7 +484,7 @@ cudaError_t xn_cuda_pack_load(void) {
     for (const pack_function(&layout)[6][CUTS] : kernels)
         for (const pack_function(&datatype)[CUTS] : layout)
             for (pack_function kernel : datatype)
-                if (e == cudaSuccess)
+                if (e == cudaSuccess && kernel)
                     e = xn_cuda_load(kernel);
     return e;
 }

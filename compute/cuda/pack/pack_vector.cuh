@@ -1,10 +1,9 @@
 /* pack_vector.cuh: what a thread of pack.cu does on its own: V neighbouring pixels of C channels,
  * as C loads of V elements, all in flight at once, then C bits and a sum of C magnitudes a pixel.
  *
- * The arithmetic is most of pack.cu's time where the input comes from the L2 cache, so it works on
- * words where a datatype allows: fp16 compares two elements an instruction, bytes four. A bit is
- * v >= 0 (+0 and -0 alike, NaN not), so fp16 and wider need the comparison and not only the sign.
- */
+ * The arithmetic is most of pack.cu's time where the input comes from the L2 cache, so fp16
+ * compares two elements an instruction. A bit is v >= 0 (+0 and -0 alike, NaN not), which needs the
+ * comparison and not only the sign. */
 #ifndef XN_CUDA_PACK_VECTOR_CUH
 #define XN_CUDA_PACK_VECTOR_CUH
 
@@ -78,16 +77,15 @@ struct pixel_bits {
     }
 };
 
-/* ---- FP32, BF16, FP16: an element at a time ---- */
+/* ---- an element at a time ---- */
 
 template <typename T>
 __device__ __forceinline__ float real_at(const uint32_t *word, int j) {
-    if constexpr (sizeof(T) == 4)
-        return __uint_as_float(word[j]);
-    const uint32_t pair = word[j / 2];
-    if constexpr (std::is_same_v<T, __half>)
-        return __half2float(__ushort_as_half((unsigned short)(j % 2 ? pair >> 16 : pair)));
-    return __uint_as_float(j % 2 ? pair & 0xffff0000u : pair << 16);
+    constexpr int SIZE = sizeof(T), EACH = 4 / SIZE; /* of a word */
+    const uint32_t bits = word[j / EACH] >> j % EACH * SIZE * 8;
+    T v;
+    memcpy(&v, &bits, SIZE);
+    return xn_to_fp32(v);
 }
 
 template <typename T, int V, int C>
@@ -149,65 +147,12 @@ __device__ __forceinline__ void half_bits(const raw_vector<V * 2> (&raw)[C],
         bits->word[q] = C == 16 ? pair[q] : xn_permute(pair[q], 0, 0x4420);
 }
 
-/* ---- INT8, UINT8, BOOL: V <= 4 elements, one a byte of the word ---- */
-
-/* In the lowest bit of each byte whether it is not negative; the other bits are anything. */
-template <typename T>
-__device__ __forceinline__ uint32_t byte_signs(uint32_t word) {
-    if constexpr (std::is_same_v<T, xn_bool_byte>) /* whether it is not 0 */
-        return ((word & 0x7f7f7f7fu) + 0x7f7f7f7fu | word) >> 7;
-    return std::is_same_v<T, int8_t> ? ~(word >> 7) : 0xffffffffu;
-}
-
-template <typename T>
-__device__ __forceinline__ uint32_t byte_magnitudes(uint32_t word) {
-    if constexpr (std::is_same_v<T, int8_t>) { /* of a negative one: its complement and 1 */
-        const uint32_t negative = word >> 7 & 0x01010101u;
-        return (word ^ negative * 0xff) + negative;
-    }
-    return word;
-}
-
-template <typename T, int V, int C>
-__device__ __forceinline__ void byte_bits(const raw_vector<V> (&raw)[C], pixel_bits<V, C> *bits) {
-    uint32_t part[C / 8] = {}; /* of 8 channels, a byte a pixel */
-#pragma unroll
-    for (int i = 0; i < C; i++) {
-        const uint32_t signs = byte_signs<T>(raw[i].word[0]);
-        part[i / 8] |= signs << i % 8 & 0x01010101u << i % 8;
-    }
-    *bits = {};
-#pragma unroll
-    for (int j = 0; j < V; j++)
-#pragma unroll
-        for (int e = 0; e < C / 8; e++)
-            bits->word[(j * C + e * 8) / 32] |= (part[e] >> j * 8 & 0xffu) << (j * C + e * 8) % 32;
-}
-
-/* Sums of up to 32 magnitudes in 16 bits: of the even pixels, and of the odd ones. Integers that
- * fp32 holds are the same in any order. */
-template <typename T, int V, int C>
-__device__ __forceinline__ void byte_sums(const raw_vector<V> (&raw)[C], float (&sums)[V]) {
-    uint32_t pair[2] = {};
-#pragma unroll
-    for (int i = 0; i < C; i++) {
-        const uint32_t magnitudes = byte_magnitudes<T>(raw[i].word[0]);
-        pair[0] += magnitudes & 0x00ff00ffu;
-        pair[1] += magnitudes >> 8 & 0x00ff00ffu;
-    }
-#pragma unroll
-    for (int j = 0; j < V; j++)
-        sums[j] = (float)(pair[j % 2] >> j / 2 * 16 & 0xffffu);
-}
-
 /* ---- any ---- */
 
 template <typename T, int V, int C>
 __device__ __forceinline__ void make_bits(const raw_vector<V *(int)sizeof(T)> (&raw)[C],
                                           pixel_bits<V, C> *bits) {
-    if constexpr (sizeof(T) == 1)
-        byte_bits<T, V, C>(raw, bits);
-    else if constexpr (std::is_same_v<T, __half>)
+    if constexpr (std::is_same_v<T, __half>)
         half_bits<V, C>(raw, bits);
     else
         real_bits<T, V, C>(raw, bits);
@@ -221,8 +166,6 @@ __device__ __forceinline__ void make_sums(const raw_vector<V *(int)sizeof(T)> (&
 #pragma unroll
         for (int j = 0; j < V; j++)
             sums[j] = (float)max(min(channels, C), 0);
-    else if constexpr (sizeof(T) == 1)
-        byte_sums<T, V, C>(raw, sums);
     else
         real_sums<T, V, C>(raw, sums);
 }
