@@ -56,11 +56,13 @@ static cudaError_t xn_cuda_launch_with(void (*kernel)(const Args), dim3 grid, in
     return xn_cuda_launch_clusters(kernel, grid, block, shared_bytes, overlapped, 1, stream, args);
 }
 
-/* Loads a kernel's code onto the current device. */
-template <typename Args>
-static cudaError_t xn_cuda_load(void (*kernel)(const Args)) {
+/* Loads the code of kernels onto the current device. */
+template <typename... Args>
+static cudaError_t xn_cuda_load(void (*...kernel)(const Args)) {
     cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, (const void *)kernel);
+    cudaError_t e = cudaSuccess;
+    ((e = e == cudaSuccess ? cudaFuncGetAttributes(&attributes, (const void *)kernel) : e), ...);
+    return e;
 }
 
 /* The same, and lets the kernel have that much dynamic shared memory. */
@@ -79,15 +81,9 @@ static cudaError_t xn_cuda_load_with(void (*kernel)(const Args), size_t shared_b
 template <typename Args>
 static cudaError_t xn_cuda_load_wgmma(void (*kernel)(const Args), int shared_bytes, bool *usable) {
     cudaFuncAttributes attributes;
-    cudaError_t e = cudaFuncGetAttributes(&attributes, (const void *)kernel);
-    if (e != cudaSuccess)
-        return e;
-    if (attributes.sharedSizeBytes == 0) {
-        *usable = false;
-        return cudaSuccess;
-    }
-    return cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                shared_bytes);
+    const cudaError_t e = cudaFuncGetAttributes(&attributes, (const void *)kernel);
+    *usable = *usable && (e != cudaSuccess || attributes.sharedSizeBytes);
+    return e == cudaSuccess && *usable ? xn_cuda_load_with(kernel, (size_t)shared_bytes) : e;
 }
 
 #endif

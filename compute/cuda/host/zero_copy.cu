@@ -202,8 +202,7 @@ static __global__ void __launch_bounds__(XN_CUDA_THREADS) scatter(const ferry_ar
 }
 
 cudaError_t xn_zero_copy_load(void) {
-    const cudaError_t e = xn_cuda_load(gather);
-    return e == cudaSuccess ? xn_cuda_load(scatter) : e;
+    return xn_cuda_load(gather, scatter);
 }
 
 static ferry_args args_of(const xn_zero_copy *z, const void *tensor, size_t image_bytes) {

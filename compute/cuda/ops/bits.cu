@@ -76,6 +76,5 @@ cudaError_t xn_cuda_bytes_launch(const xn_conv *conv, int64_t images, const uint
 }
 
 cudaError_t xn_cuda_bits_load(void) {
-    cudaError_t e = xn_cuda_load(words_kernel);
-    return e == cudaSuccess ? xn_cuda_load(bytes_kernel) : e;
+    return xn_cuda_load(words_kernel, bytes_kernel);
 }

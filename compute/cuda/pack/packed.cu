@@ -152,10 +152,6 @@ cudaError_t xn_cuda_count_launch(int64_t pixels, int32_t tap_words, const uint32
 }
 
 cudaError_t xn_cuda_packed_load(void) {
-    cudaError_t e = xn_cuda_load(count_kernel);
-    if (e == cudaSuccess)
-        e = xn_cuda_load(spread_kernel);
-    if (e == cudaSuccess)
-        e = xn_cuda_load(spread_small_kernel<2>);
-    return e == cudaSuccess ? xn_cuda_load(spread_small_kernel<1>) : e;
+    return xn_cuda_load(count_kernel, spread_kernel, spread_small_kernel<1>,
+                        spread_small_kernel<2>);
 }

@@ -150,11 +150,6 @@ cudaError_t xn_cuda_real_depthwise_launch(const xn_conv *conv, int64_t images, i
 }
 
 cudaError_t xn_cuda_real_depthwise_load(bool *) {
-    cudaError_t e = cudaSuccess;
-    for (int32_t stride = 1; stride <= 2 && e == cudaSuccess; stride++) {
-        e = xn_cuda_load(kernel_of(stride, XN_FP32));
-        if (e == cudaSuccess)
-            e = xn_cuda_load(kernel_of(stride, XN_FP16));
-    }
-    return e;
+    return xn_cuda_load(kernel_of(1, XN_FP32), kernel_of(2, XN_FP32), kernel_of(1, XN_FP16),
+                        kernel_of(2, XN_FP16));
 }

@@ -537,8 +537,7 @@ cudaError_t xn_cuda_real_gemm_launch(const xn_conv *conv, int64_t images, int mu
 }
 
 cudaError_t xn_cuda_real_gemm_load(bool *) {
-    cudaError_t e = cudaSuccess;
-    for (int n = 0; n < 4 && e == cudaSuccess; n++)
-        e = xn_cuda_load(kernel_of(n / 2, n % 2));
+    const cudaError_t e = xn_cuda_load(kernel_of(true, true), kernel_of(true, false),
+                                       kernel_of(false, true), kernel_of(false, false));
     return e == cudaSuccess ? xn_cuda_real_dense_load() : e;
 }

@@ -124,8 +124,7 @@ cudaError_t xn_cuda_mma_pack_launch(const xn_conv *conv, int64_t images, const v
 }
 
 cudaError_t xn_cuda_mma_pack_load(void) {
-    cudaError_t e = xn_cuda_load(mma_pack_kernel<XN_PRECISION_FP16, 8>);
-    if (e == cudaSuccess)
-        e = xn_cuda_load(mma_pack_kernel<XN_PRECISION_FP16, 16>);
-    return e == cudaSuccess ? xn_cuda_load(mma_pack_kernel<XN_PRECISION_TF32, 16>) : e;
+    return xn_cuda_load(mma_pack_kernel<XN_PRECISION_FP16, 8>,
+                        mma_pack_kernel<XN_PRECISION_FP16, 16>,
+                        mma_pack_kernel<XN_PRECISION_TF32, 16>);
 }

@@ -358,13 +358,10 @@ cudaError_t xn_cuda_top_k_launch(const xn_step *step, int64_t images, const xn_c
 cudaError_t xn_cuda_top_k_load(const xn_cuda_chip *chip) {
     static const scan_function kernels[] = {scan_kernel<4, 1, false>, scan_kernel<4, 2, false>,
                                             scan_kernel<2, 4, false>, scan_kernel<2, 4, true>};
-    cudaError_t e = xn_cuda_load(scan_queries_kernel);
+    cudaError_t e = xn_cuda_load(scan_queries_kernel, select_kernel<FROM_REALS>,
+                                 select_kernel<FROM_LISTS>, select_kernel<FROM_TILES>);
     for (scan_function kernel : kernels)
         if (e == cudaSuccess)
             e = xn_cuda_load_with(kernel, (size_t)chip->shared_bytes);
-    if (e == cudaSuccess)
-        e = xn_cuda_load(select_kernel<FROM_REALS>);
-    if (e == cudaSuccess)
-        e = xn_cuda_load(select_kernel<FROM_LISTS>);
-    return e == cudaSuccess ? xn_cuda_load(select_kernel<FROM_TILES>) : e;
+    return e;
 }
