@@ -60,7 +60,7 @@ xn_status xn_cuda_host_register(xn_device *device, void *memory, size_t bytes, x
     if (xn_cuda_pinned_add(memory, bytes))
         return XN_OK;
     (void)cudaHostUnregister(memory);
-    return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to note %zu pinned bytes", bytes);
+    return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no room to note %zu pinned bytes", bytes);
 }
 
 xn_status xn_cuda_host_unregister(xn_device *device, void *memory, xn_error *error) {

@@ -1,8 +1,6 @@
 /* pinned.cu: see pinned.h. Ranges in order of their addresses; they do not overlap. */
 #include "pinned.h"
 
-#include "xn_mem.h"
-
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -13,9 +11,9 @@ struct range {
 
 static struct {
     pthread_rwlock_t lock;
-    range *ranges;
-    size_t count, size;
-} pinned = {PTHREAD_RWLOCK_INITIALIZER, NULL, 0, 0};
+    size_t count;
+    range ranges[XN_CUDA_PINNED_MOST];
+} pinned = {PTHREAD_RWLOCK_INITIALIZER, 0, {}};
 
 /* The first range that ends behind the address; count: none does. */
 static size_t find(uintptr_t address) {
@@ -30,45 +28,12 @@ static size_t find(uintptr_t address) {
     return low;
 }
 
-/* Room for one more, allocated without the lock, so that no allocation waits for the driver's
- * pinning or runs under it. *spare: what is to be freed without the lock too. */
-static bool make_room_drop_lock(range **spare) {
-    size_t size = 0;
-    while (pinned.count == pinned.size && size <= pinned.size) {
-        size = pinned.size ? pinned.size * 2 : 64;
-        pthread_rwlock_unlock(&pinned.lock);
-        xn_mem_free(*spare);
-        *spare = (range *)xn_mem_zalloc(size, sizeof **spare);
-        pthread_rwlock_wrlock(&pinned.lock);
-        if (!*spare)
-            return pinned.count < pinned.size; /* another thread may have removed a range */
-    }
-    if (pinned.count < pinned.size)
-        return true;
-    range *old = pinned.ranges;
-    if (pinned.count)
-        memcpy(*spare, old, pinned.count * sizeof *old);
-    pinned.ranges = *spare;
-    pinned.size = size;
-    *spare = old;
-    return true;
-}
-
-static void drop_all_when_empty(void) {
-    if (pinned.count)
-        return;
-    xn_mem_free(pinned.ranges);
-    pinned.ranges = NULL;
-    pinned.size = 0;
-}
-
 bool xn_cuda_pinned_add(const void *memory, size_t bytes) {
     const uintptr_t first = (uintptr_t)memory;
-    range *spare = NULL;
     pthread_rwlock_wrlock(&pinned.lock);
-    bool added = bytes && make_room_drop_lock(&spare);
     const size_t at = find(first);
-    added = added && (at == pinned.count || first + bytes <= pinned.ranges[at].first);
+    const bool added = bytes && pinned.count < XN_CUDA_PINNED_MOST &&
+                       (at == pinned.count || first + bytes <= pinned.ranges[at].first);
     if (added) {
         memmove(&pinned.ranges[at + 1], &pinned.ranges[at],
                 (pinned.count - at) * sizeof *pinned.ranges);
@@ -76,7 +41,6 @@ bool xn_cuda_pinned_add(const void *memory, size_t bytes) {
         pinned.count++;
     }
     pthread_rwlock_unlock(&pinned.lock);
-    xn_mem_free(spare);
     return added;
 }
 
@@ -87,7 +51,6 @@ void xn_cuda_pinned_remove(const void *memory) {
         pinned.count--;
         memmove(&pinned.ranges[at], &pinned.ranges[at + 1],
                 (pinned.count - at) * sizeof *pinned.ranges);
-        drop_all_when_empty();
     }
     pthread_rwlock_unlock(&pinned.lock);
 }

@@ -6,7 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* False without memory: then it is not in the list, and is copied like any other. */
+enum { XN_CUDA_PINNED_MOST = 1 << 14 };
+
+/* False where the list is full: then it is not in there, and is copied like any other. */
 bool xn_cuda_pinned_add(const void *memory, size_t bytes);
 /* Before the memory stops being pinned. What is not in the list is left alone. */
 void xn_cuda_pinned_remove(const void *memory);
