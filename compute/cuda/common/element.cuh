@@ -37,6 +37,22 @@ XN_HD uint32_t xn_bits_of_fp32(float v) {
     return bits;
 }
 
+/* V neighbours of 4 bytes from an address aligned to all of them, or to 16 bytes. */
+template <int V, typename T>
+XN_HD void xn_load_words(const T *from, T (&to)[V]) {
+    constexpr int AT_ONCE = V < 4 ? V : 4;
+    struct alignas(4 * AT_ONCE) words {
+        T word[AT_ONCE];
+    };
+    XN_UNROLL
+    for (int i = 0; i < V; i += AT_ONCE) {
+        const words v = *(const words *)(from + i);
+        XN_UNROLL
+        for (int n = 0; n < AT_ONCE; n++)
+            to[i + n] = v.word[n];
+    }
+}
+
 /* What no kernel writes while this one runs. */
 template <typename T>
 XN_HD T xn_read_only(const T *from) {

@@ -255,67 +255,45 @@ XN_HD void xn_store_words(void *to, const uint32_t (&word)[N]) {
 #endif
 }
 
+/* The first of values v as a word of memory that has T. */
+XN_HD uint32_t xn_word_of(const float *, const float *v) {
+    return xn_bits_of_fp32(*v);
+}
+XN_HD uint32_t xn_word_of(const int32_t *, const int32_t *v) {
+    return (uint32_t)*v;
+}
+XN_HD uint32_t xn_word_of(const __half *, const float *v) {
+    return xn_fp16_pair(v[0], v[1]);
+}
+template <int N, typename T, typename Value>
+XN_HD void xn_words_of(const T *to, const Value *v, uint32_t (&word)[N]) {
+    XN_UNROLL
+    for (int n = 0; n < N; n++)
+        word[n] = xn_word_of(to, v + n * (4 / sizeof(T)));
+}
+
 /* V neighbours, 1, 2, 4 or 8, from an address aligned to all of them or to 16 bytes. */
-template <int V>
-XN_HD void xn_store(float *to, const float (&v)[V]) {
-    uint32_t word[V];
-    XN_UNROLL
-    for (int n = 0; n < V; n++)
-        word[n] = xn_bits_of_fp32(v[n]);
-    xn_store_words(to, word);
-}
-template <int V>
-XN_HD void xn_store(int32_t *to, const int32_t (&v)[V]) {
-    uint32_t word[V];
-    XN_UNROLL
-    for (int n = 0; n < V; n++)
-        word[n] = (uint32_t)v[n];
-    xn_store_words(to, word);
-}
-template <int V>
-XN_HD void xn_store(__half *to, const float (&v)[V]) {
-    if constexpr (V == 1) {
+template <typename T, typename Value, int V>
+XN_HD void xn_store(T *to, const Value (&v)[V]) {
+    if constexpr (sizeof(T) * V < 4) {
         *to = __float2half_rn(v[0]);
     } else {
-        uint32_t word[V / 2];
-        XN_UNROLL
-        for (int n = 0; n < V / 2; n++)
-            word[n] = xn_fp16_pair(v[2 * n], v[2 * n + 1]);
+        uint32_t word[sizeof(T) * V / 4];
+        xn_words_of(to, v, word);
         xn_store_words(to, word);
     }
 }
 
 /* The same, when `valid`, without a branch where they are 16 bytes, or 8 of fp16. */
-template <int V>
-__device__ __forceinline__ void xn_store_if(float *to, const float (&v)[V], bool valid) {
-    if constexpr (V == 4)
-        xn_store_16_if(to, make_float4(v[0], v[1], v[2], v[3]), valid);
-    else if (valid)
+template <typename T, typename Value, int V>
+__device__ __forceinline__ void xn_store_if(T *to, const Value (&v)[V], bool valid) {
+    if constexpr (sizeof(T) * V == 16 || (sizeof(T) == 2 && V == 4)) {
+        uint32_t word[sizeof(T) * V / 4];
+        xn_words_of(to, v, word);
+        xn_store_words_if(to, word, valid);
+    } else if (valid) {
         xn_store(to, v);
-}
-template <int V>
-__device__ __forceinline__ void xn_store_if(int32_t *to, const int32_t (&v)[V], bool valid) {
-    if constexpr (V == 4)
-        xn_store_16_if(to,
-                       make_float4(__int_as_float(v[0]), __int_as_float(v[1]), __int_as_float(v[2]),
-                                   __int_as_float(v[3])),
-                       valid);
-    else if (valid)
-        xn_store(to, v);
-}
-template <int V>
-__device__ __forceinline__ void xn_store_if(__half *to, const float (&v)[V], bool valid) {
-    if constexpr (V == 8)
-        xn_store_16_if(to,
-                       make_float4(__uint_as_float(xn_fp16_pair(v[0], v[1])),
-                                   __uint_as_float(xn_fp16_pair(v[2], v[3])),
-                                   __uint_as_float(xn_fp16_pair(v[4], v[5])),
-                                   __uint_as_float(xn_fp16_pair(v[6], v[7]))),
-                       valid);
-    else if constexpr (V == 4)
-        xn_store_8_if(to, make_uint2(xn_fp16_pair(v[0], v[1]), xn_fp16_pair(v[2], v[3])), valid);
-    else if (valid)
-        xn_store(to, v);
+    }
 }
 
 /* V real outputs from `index` on, of the epilogue's datatype, FP32 or FP16. */
@@ -357,14 +335,7 @@ struct xn_residual_run {
 #pragma unroll
         for (int n = 0; n < WORDS; n++)
             word[n] = 0;
-        if constexpr (WORDS == 4)
-            xn_load_16_if(word, from, live);
-        else if constexpr (WORDS == 2)
-            xn_load_8_if(word, from, live);
-        else if constexpr (FP16)
-            xn_load_2_if(word, from, live);
-        else
-            xn_load_4_if(word, from, live);
+        xn_load_if<(FP16 ? 2 : 4) * V>(word, from, live);
     }
     __device__ __forceinline__ float at(int n) const {
         if (!FP16)
@@ -384,19 +355,10 @@ struct xn_residual_vector {
 #pragma unroll
         for (int n = 0; n < V; n++)
             word[n] = 0;
-        if (e.residual_fp16) {
-            const __half *from = (const __half *)e.residual + at;
-            if constexpr (V == 4)
-                xn_load_8_if(word, from, live);
-            else
-                xn_load_2_if(word, from, live);
-        } else {
-            const float *from = (const float *)e.residual + at;
-            if constexpr (V == 4)
-                xn_load_16_if(word, from, live);
-            else
-                xn_load_4_if(word, from, live);
-        }
+        if (e.residual_fp16)
+            xn_load_if<2 * V>(word, (const __half *)e.residual + at, live);
+        else
+            xn_load_if<4 * V>(word, (const float *)e.residual + at, live);
     }
     __device__ __forceinline__ float at(const xn_epilogue_args &e, int n) const {
         if (!e.residual_fp16)

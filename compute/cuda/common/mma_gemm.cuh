@@ -243,29 +243,17 @@ __device__ __forceinline__ void xn_mma_multiply(uint32_t filters, uint32_t pixel
 
 /* ---- from sums to outputs ---- */
 
-/* V neighbouring sums of a row of shared memory. */
-template <int V, typename Sum>
-__device__ __forceinline__ void xn_mma_load_sums(const Sum *from, Sum (&to)[V]) {
-    struct __align__(4 * V) vector {
-        Sum sum[V];
-    };
-    const vector v = *(const vector *)from;
-#pragma unroll
-    for (int n = 0; n < V; n++)
-        to[n] = v.sum[n];
-}
-
 /* V neighbouring outputs of filter o, of the tile's pixels from `pixels` on; residual: theirs.
  * Where bits are wanted the outputs take the place of the sums. */
-template <class Form, int V, bool PLAIN>
+template <class Form, int V>
 __device__ __forceinline__ void
 xn_mma_store(const typename Form::args &a, const typename Form::filter &f, int32_t o, int64_t index,
              const typename Form::pixel (&pixels)[V], const xn_residual_vector<V> &residual,
              typename Form::sum *at) {
     typename Form::sum sums[V];
     float v[V];
-    xn_mma_load_sums(at, sums);
-    if (PLAIN && Form::raw(a)) {
+    xn_load_words(at, sums);
+    if (Form::raw(a)) {
 #pragma unroll
         for (int n = 0; n < V; n++)
             sums[n] = Form::raw_of(a, f, o, pixels[n], sums[n]);
@@ -275,10 +263,6 @@ xn_mma_store(const typename Form::args &a, const typename Form::filter &f, int32
 #pragma unroll
     for (int n = 0; n < V; n++)
         v[n] = Form::value(a, f, o, pixels[n], sums[n]);
-    if (PLAIN) {
-        xn_store_reals(a.out, index, v);
-        return;
-    }
     if (a.out.what.residual)
 #pragma unroll
         for (int n = 0; n < V; n++)
@@ -319,7 +303,7 @@ __device__ __forceinline__ void xn_mma_store_bits(const typename Form::args &a,
 }
 
 /* Turns a warp's sums, so that neighbouring lanes store neighbouring outputs, V a lane. */
-template <class Form, int V, bool PLAIN>
+template <class Form, int V>
 __device__ __forceinline__ void
 xn_mma_write(const typename Form::args &a, const xn_mma_place &at,
              const typename Form::filter *filters, const typename Form::pixel *pixels,
@@ -361,7 +345,7 @@ xn_mma_write(const typename Form::args &a, const xn_mma_place &at,
         for (int32_t first = lane / LANES; first < tile::TURNED; first += BATCH * ROWS) {
             xn_residual_vector<V> residual[BATCH][COLUMNS];
 #pragma unroll
-            for (int r = 0; r < BATCH && !PLAIN && a.out.what.residual; r++)
+            for (int r = 0; r < BATCH && a.out.what.residual; r++)
 #pragma unroll
                 for (int n = 0; n < COLUMNS; n++) {
                     const int32_t m = turned + first + r * ROWS;
@@ -374,13 +358,13 @@ xn_mma_write(const typename Form::args &a, const xn_mma_place &at,
                 for (int n = 0; n < COLUMNS; n++) {
                     const int32_t row = first + r * ROWS, m = turned + row;
                     if (m < live && index[n] >= 0)
-                        xn_mma_store<Form, V, PLAIN>(
-                            a, filters[m], o + m, index[n] + (int64_t)m * a.plane, own[n],
-                            residual[r][n], &sums[row * PITCH + (lane % LANES + n * LANES) * V]);
+                        xn_mma_store<Form, V>(a, filters[m], o + m, index[n] + (int64_t)m * a.plane,
+                                              own[n], residual[r][n],
+                                              &sums[row * PITCH + (lane % LANES + n * LANES) * V]);
                 }
         }
         __syncwarp();
-        if (!PLAIN && a.out.what.bits)
+        if (a.out.what.bits)
 #pragma unroll 1
             for (int m = 0; m < tile::TURNED; m += 16)
                 xn_mma_store_bits<Form>(a, at, o + turned + m, live - turned - m,
@@ -459,18 +443,11 @@ struct xn_mma_block {
         const int32_t warp = (int32_t)threadIdx.x / 32;
         const int32_t m = tile::filter_of(warp), n = tile::pixel_of(warp);
         const xn_mma_place part = {at.group, at.m0 + m, at.p0 + n};
-        const bool plain = Form::raw(a) || xn_is_plain(a.out.what);
-        const bool vectors = Form::VECTOR > 1 && a.plane % Form::VECTOR == 0;
-        if (!plain && vectors && a.vectors)
-            xn_mma_write<Form, Form::VECTOR, false>(a, part, s.filters + m, s.pixels + n,
-                                                    s.sums[warp], acc);
-        else if (!plain)
-            xn_mma_write<Form, 1, false>(a, part, s.filters + m, s.pixels + n, s.sums[warp], acc);
-        else if (vectors)
-            xn_mma_write<Form, Form::VECTOR, true>(a, part, s.filters + m, s.pixels + n,
-                                                   s.sums[warp], acc);
+        if (Form::VECTOR > 1 && a.plane % Form::VECTOR == 0 && a.vectors)
+            xn_mma_write<Form, Form::VECTOR>(a, part, s.filters + m, s.pixels + n, s.sums[warp],
+                                             acc);
         else
-            xn_mma_write<Form, 1, true>(a, part, s.filters + m, s.pixels + n, s.sums[warp], acc);
+            xn_mma_write<Form, 1>(a, part, s.filters + m, s.pixels + n, s.sums[warp], acc);
     }
 };
 

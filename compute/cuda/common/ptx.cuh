@@ -40,17 +40,29 @@ __device__ __forceinline__ void xn_load_2_if(uint32_t *out, const void *from, bo
                  : "l"(from), "r"((uint32_t)valid));
 }
 
+template <int BYTES>
+__device__ __forceinline__ void xn_load_if(uint32_t *out, const void *from, bool valid) {
+    if constexpr (BYTES == 16)
+        xn_load_16_if(out, from, valid);
+    else if constexpr (BYTES == 8)
+        xn_load_8_if(out, from, valid);
+    else if constexpr (BYTES == 4)
+        xn_load_4_if(out, from, valid);
+    else
+        xn_load_2_if(out, from, valid);
+}
+
 /* Stores likewise. */
-__device__ __forceinline__ void xn_store_16_if(void *to, float4 v, bool valid) {
+__device__ __forceinline__ void xn_store_words_if(void *to, const uint32_t (&v)[4], bool valid) {
     asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
-                 " @p st.global.v4.f32 [%0], {%1,%2,%3,%4}; }" ::"l"(to),
-                 "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"((uint32_t)valid)
+                 " @p st.global.v4.u32 [%0], {%1,%2,%3,%4}; }" ::"l"(to),
+                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]), "r"((uint32_t)valid)
                  : "memory");
 }
-__device__ __forceinline__ void xn_store_8_if(void *to, uint2 v, bool valid) {
+__device__ __forceinline__ void xn_store_words_if(void *to, const uint32_t (&v)[2], bool valid) {
     asm volatile(
         "{ .reg .pred p; setp.ne.u32 p, %3, 0; @p st.global.v2.u32 [%0], {%1,%2}; }" ::"l"(to),
-        "r"(v.x), "r"(v.y), "r"((uint32_t)valid)
+        "r"(v[0]), "r"(v[1]), "r"((uint32_t)valid)
         : "memory");
 }
 

@@ -10,7 +10,7 @@ struct range {
 };
 
 static struct {
-    pthread_rwlock_t lock;
+    pthread_rwlock_t lock; /* its initialiser is zeros, as all of this is, so that no file has it */
     size_t count;
     range ranges[XN_CUDA_PINNED_MOST];
 } pinned = {PTHREAD_RWLOCK_INITIALIZER, 0, {}};

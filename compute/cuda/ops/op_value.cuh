@@ -80,21 +80,10 @@ struct xn_op_run {
     template <int BYTES>
     XN_HD void copy(const void *from) {
 #ifdef __CUDA_ARCH__
-        if constexpr (BYTES == 16 || BYTES == 32) {
-            XN_UNROLL
-            for (int n = 0; n < BYTES / 16; n++) {
-                const uint4 four = ((const uint4 *)from)[n];
-                word[4 * n] = four.x, word[4 * n + 1] = four.y;
-                word[4 * n + 2] = four.z, word[4 * n + 3] = four.w;
-            }
-        } else if constexpr (BYTES == 8) {
-            const uint2 two = *(const uint2 *)from;
-            word[0] = two.x, word[1] = two.y;
-        } else if constexpr (BYTES == 4) {
-            word[0] = *(const uint32_t *)from;
-        } else {
+        if constexpr (BYTES >= 4)
+            xn_load_words((const uint32_t *)from, *(uint32_t(*)[BYTES / 4]) word);
+        else
             word[0] = *(const uint16_t *)from;
-        }
 #else
         memset(word, 0, sizeof word);
         memcpy(word, from, BYTES);

@@ -17,19 +17,12 @@ struct raw_vector {
     uint32_t word[BYTES < 4 ? 1 : BYTES / 4];
 
     __device__ __forceinline__ void load(const char *from) {
-        if constexpr (BYTES == 16) {
-            const uint4 v = *(const uint4 *)from;
-            word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
-        } else if constexpr (BYTES == 8) {
-            const uint2 v = *(const uint2 *)from;
-            word[0] = v.x, word[1] = v.y;
-        } else if constexpr (BYTES == 4) {
-            word[0] = *(const uint32_t *)from;
-        } else if constexpr (BYTES == 2) {
+        if constexpr (BYTES >= 4)
+            xn_load_words((const uint32_t *)from, word);
+        else if constexpr (BYTES == 2)
             word[0] = *(const uint16_t *)from;
-        } else {
+        else
             word[0] = *(const uint8_t *)from;
-        }
     }
 };
 

@@ -43,14 +43,6 @@ __device__ __forceinline__ void load_filter(const depthwise_args &a, int32_t o,
         }
 }
 
-/* A value as its bits, where it is inside; loads of neither kind wait for each other. */
-__device__ __forceinline__ void load_bits(const float *from, bool inside, uint32_t *bits) {
-    xn_load_4_if(bits, from, inside);
-}
-__device__ __forceinline__ void load_bits(const __half *from, bool inside, uint32_t *bits) {
-    xn_load_2_if(bits, from, inside);
-}
-
 template <int STRIDE, typename Input>
 __global__ void __launch_bounds__(XN_CUDA_THREADS)
     real_depthwise_kernel(const __grid_constant__ depthwise_args a) {
@@ -77,7 +69,7 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
             const int32_t y = y0 + i, x = x0 + j;
             const bool inside = (uint32_t)y < (uint32_t)c.height && (uint32_t)x < (uint32_t)c.width;
             bits[i][j] = a.outside;
-            load_bits(from + (int64_t)y * c.width + x, inside, &bits[i][j]);
+            xn_load_if<sizeof(Input)>(&bits[i][j], from + (int64_t)y * c.width + x, inside);
         }
 #pragma unroll
     for (int i = 0; i < TALL; i++)

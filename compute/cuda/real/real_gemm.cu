@@ -238,13 +238,8 @@ __device__ __forceinline__ int32_t pixel_at(int j) {
 template <int T>
 __device__ __forceinline__ void load_fours(const float *from, int32_t apart, float (&to)[T]) {
 #pragma unroll
-    for (int i = 0; i < T; i += 4) {
-        const float4 v = *(const float4 *)(from + i / 4 * apart);
-        to[i] = v.x;
-        to[i + 1] = v.y;
-        to[i + 2] = v.z;
-        to[i + 3] = v.w;
-    }
+    for (int i = 0; i < T; i += 4)
+        xn_load_words(from + i / 4 * apart, *(float(*)[4])(to + i));
 }
 
 /* One of PARTS of a step. */

@@ -97,22 +97,6 @@ __device__ __forceinline__ void put_counts(const specialised_args &a, const char
 
 /* ---- outputs ---- */
 
-/* V words of shared memory, 4 at once: V is 1, 2 or a multiple of 4. */
-template <int V, typename T>
-__device__ __forceinline__ void load_words(const T *from, T (&to)[V]) {
-    constexpr int AT_ONCE = V < 4 ? V : 4;
-    struct __align__(4 * AT_ONCE) words {
-        T word[AT_ONCE];
-    };
-#pragma unroll
-    for (int i = 0; i < V; i += AT_ONCE) {
-        const words v = *(const words *)(from + i);
-#pragma unroll
-        for (int n = 0; n < AT_ONCE; n++)
-            to[i + n] = v.word[n];
-    }
-}
-
 /* V counts of a filter, each as the float 2^24 + 2 count; high: COUNT_FLOAT. */
 template <int V>
 __device__ __forceinline__ void load_counts(const char *from, uint32_t high, uint32_t (&to)[V]) {
@@ -120,7 +104,7 @@ __device__ __forceinline__ void load_counts(const char *from, uint32_t high, uin
         to[0] = xn_permute(*(const uint16_t *)from, high, 0x5410);
     } else {
         uint32_t v[V / 2];
-        load_words<V / 2>((const uint32_t *)from, v);
+        xn_load_words<V / 2>((const uint32_t *)from, v);
 #pragma unroll
         for (int i = 0; i < V / 2; i++) {
             to[2 * i] = xn_permute(v[i], high, 0x5410);
@@ -216,9 +200,9 @@ some_filters(const specialised_args &a, const specialised_table &t, int32_t m, i
     }
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
-        load_words<F>((const float *)(t.rows + p.row[r]) + m, entry[r]);
-    load_words<F>(t.constants.factor + m, factor);
-    load_words<F>(t.constants.bias + m, bias);
+        xn_load_words<F>((const float *)(t.rows + p.row[r]) + m, entry[r]);
+    xn_load_words<F>(t.constants.factor + m, factor);
+    xn_load_words<F>(t.constants.bias + m, bias);
     if (REST == PLAIN)
 #pragma unroll
         for (int f = 0; f < F; f++)
@@ -328,15 +312,15 @@ __device__ __forceinline__ int32_t write_fast(const specialised_args &a, const s
             rest.load(a, plane, mine ? end : 0);
         }
         if (mine) {
-            load_words<V>(records.parts() + pixel, p.part);
+            xn_load_words<V>(records.parts() + pixel, p.part);
             if constexpr (V == 8) {
                 p.row[0] = records.rows()[pixel];
                 p.row[1] = records.rows()[pixel + 1];
                 p.row[2] = records.rows()[pixel + V - 1];
             } else {
-                load_words<V>(records.rows() + pixel, p.row);
+                xn_load_words<V>(records.rows() + pixel, p.row);
             }
-            load_words<V>(records.boxes() + pixel, p.box);
+            xn_load_words<V>(records.boxes() + pixel, p.box);
         }
         if (!cannot_overflow<V>(a, t, p, mine))
             break;
