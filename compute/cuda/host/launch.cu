@@ -103,8 +103,12 @@ static cudaError_t make_input(const xn_plan *plan, int64_t images, const xn_cuda
     const xn_step *step = &plan->step;
     cudaError_t e = cudaSuccess;
     if (plan->how.from_part) {
-        const xn_op_part part = xn_op_part_of(step, images, *input, around->part);
-        e = xn_cuda_part_launch(&part, plan->stream->device->chip.overlaps, stream);
+        const size_t unit = xn_datatype_bytes((xn_datatype)step->conv.input_datatype);
+        const size_t bytes = (size_t)xn_conv_input_elements(&step->conv) * unit;
+        e = cudaMemcpy2DAsync(around->part, bytes,
+                              part_at(*input, &step->input_view, step->conv.input_datatype),
+                              (size_t)step->input_view.pitch * unit, bytes, (size_t)images,
+                              cudaMemcpyDeviceToDevice, stream);
         *input = around->part;
     }
     if (plan->how.from_bytes) {

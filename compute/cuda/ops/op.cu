@@ -65,21 +65,15 @@ __global__ void __launch_bounds__(XN_OP_THREADS)
     xn_op_stats<LANES>(a, begin_block(), s);
 }
 
-__global__ void __launch_bounds__(XN_OP_THREADS)
-    op_part_kernel(const __grid_constant__ xn_op_part part) {
-    xn_op_copy_part(part, begin_block());
-}
+typedef void (*op_kernel)(const xn_op_args);
 
-template <typename Args>
-static cudaError_t launch(void (*kernel)(const Args), int64_t blocks, const Args &args,
-                          bool overlapped, cudaStream_t stream) {
+static cudaError_t launch(op_kernel kernel, int64_t blocks, const xn_op_args &args, bool overlapped,
+                          cudaStream_t stream) {
     if (blocks > XN_CUDA_MAX_GRID)
         return cudaErrorInvalidConfiguration; /* tensors of 2^30 blocks: more than memory */
     return xn_cuda_launch_with(kernel, dim3((unsigned)blocks), XN_OP_THREADS, 0, overlapped, stream,
                                args);
 }
-
-typedef void (*op_kernel)(const xn_op_args);
 
 /* Of float and __half: the greatest by kernel_w + stride_w - 3, and the mean. */
 static const op_kernel pool_kernels[2][4] = {
@@ -129,17 +123,11 @@ cudaError_t xn_cuda_op_launch(const xn_op_args *args, bool overlapped, cudaStrea
     return launch(kernel, xn_op_blocks(args, body), *args, overlapped, stream);
 }
 
-cudaError_t xn_cuda_part_launch(const xn_op_part *part, bool overlapped, cudaStream_t stream) {
-    return launch(op_part_kernel, (part->all - 1) / XN_OP_THREADS + 1, *part, overlapped, stream);
-}
-
 cudaError_t xn_cuda_op_load(void) {
-    cudaError_t e = xn_cuda_load(op_part_kernel);
+    cudaError_t e = xn_cuda_load(op_stats_kernel<1>, op_stats_kernel<32>);
     for (int n = 2 * XN_OP_EACH; n < 2 * (XN_OP_WORDS + 1) && e == cudaSuccess; n++)
         e = xn_cuda_load(kernel_of((xn_op_body)(n / 2), n % 2));
     for (int n = 0; n < 8 && e == cudaSuccess; n++)
         e = xn_cuda_load(pool_kernels[n / 4][n % 4]);
-    if (e == cudaSuccess)
-        e = xn_cuda_load(op_stats_kernel<1>);
-    return e == cudaSuccess ? xn_cuda_load(op_stats_kernel<32>) : e;
+    return e;
 }

@@ -409,31 +409,4 @@ XN_HD void xn_op_stats(const xn_op_args &a, const Block &block, xn_op_stats_shar
     });
 }
 
-/* ---- parts ---- */
-
-template <class Unit>
-XN_HD void xn_op_copy(const xn_op_part &part, int64_t at) {
-    ((Unit *)part.to)[at] =
-        ((const Unit *)part.from)[at / part.count * part.pitch + at % part.count];
-}
-
-template <class Block>
-XN_HD void xn_op_copy_part(const xn_op_part &part, const Block &block) {
-    block.each([&](int32_t thread) {
-        const int64_t at = block.index * XN_OP_THREADS + thread;
-        if (at >= part.all)
-            return;
-        if (part.unit == 16)
-            xn_op_copy<uint4>(part, at);
-        else if (part.unit == 8)
-            xn_op_copy<uint2>(part, at);
-        else if (part.unit == 4)
-            xn_op_copy<uint32_t>(part, at);
-        else if (part.unit == 2)
-            xn_op_copy<uint16_t>(part, at);
-        else
-            xn_op_copy<uint8_t>(part, at);
-    });
-}
-
 #endif

@@ -80,18 +80,8 @@ int64_t xn_op_blocks(const xn_op_args *args, xn_op_body body);
 int32_t xn_op_stats_lanes(const xn_op_args *args);
 int64_t xn_op_stats_blocks(const xn_op_args *args);
 
-/* A part of each image of a tensor, copied to memory of its own. */
-typedef struct xn_op_part {
-    const void *from; /* the first image's part */
-    void *to;
-    int64_t pitch, count, all; /* units of an image of `from`, of `to`, of all images of `to` */
-    int32_t unit;              /* bytes: 1, 2, 4, 8, 16 */
-} xn_op_part;
-xn_op_part xn_op_part_of(const xn_step *step, int64_t images, const void *input, void *to);
-
-/* Launchers as in kernel.h. overlapped: they may start before the kernel ahead has ended. */
+/* Launcher as in kernel.h. overlapped: it may start before the kernel ahead has ended. */
 cudaError_t xn_cuda_op_launch(const xn_op_args *args, bool overlapped, cudaStream_t stream);
-cudaError_t xn_cuda_part_launch(const xn_op_part *part, bool overlapped, cudaStream_t stream);
 cudaError_t xn_cuda_op_load(void);
 
 #endif

@@ -215,22 +215,3 @@ int32_t xn_op_stats_lanes(const xn_op_args *a) {
 int64_t xn_op_stats_blocks(const xn_op_args *a) {
     return ceil_div(a->pixels, xn_op_stats_lanes(a));
 }
-
-/* ---- parts ---- */
-
-xn_op_part xn_op_part_of(const xn_step *step, int64_t images, const void *input, void *to) {
-    const int64_t count = xn_conv_input_elements(&step->conv);
-    const int64_t pitch = pitch_of(&step->input_view, count);
-    const int32_t bytes = (int32_t)xn_datatype_bytes((xn_datatype)step->conv.input_datatype);
-    xn_op_part p = {};
-    p.from = part_at(input, &step->input_view, step->conv.input_datatype);
-    p.to = to;
-    p.unit = 16;
-    while (p.unit > bytes && ((uintptr_t)p.from % p.unit || (uintptr_t)p.to % p.unit ||
-                              count * bytes % p.unit || pitch * bytes % p.unit))
-        p.unit /= 2;
-    p.pitch = pitch * bytes / p.unit;
-    p.count = count * bytes / p.unit;
-    p.all = images * p.count;
-    return p;
-}

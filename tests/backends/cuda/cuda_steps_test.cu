@@ -127,9 +127,12 @@ static xn_op_body run_op(const xn_op_args &a) {
     return body;
 }
 
-static void run_part(const xn_op_part &part) {
-    for (int64_t i = 0; i * XN_OP_THREADS < part.all; i++)
-        xn_op_copy_part(part, host_block{i});
+static void copy_part(const xn_step *step, int64_t images, const void *input, void *to) {
+    const size_t unit = xn_datatype_bytes((xn_datatype)step->conv.input_datatype);
+    const size_t bytes = (size_t)xn_conv_input_elements(&step->conv) * unit;
+    const char *from = (const char *)input + (size_t)step->input_view.offset * unit;
+    for (int64_t i = 0; i < images; i++)
+        memcpy((char *)to + i * bytes, from + i * step->input_view.pitch * unit, bytes);
 }
 
 /* ---- a backend: CUDA's plans and ops, ref's convolutions ---- */
@@ -273,7 +276,7 @@ static xn_status run_conv(host_plan *p, const xn_prepared *prepared, const xn_st
     const xn_epilogue_args e = xn_cuda_epilogue_args(step, prepared, io);
     xn_step_io first = *io;
     if (how->from_part) {
-        run_part(xn_op_part_of(step, images, io->input, around.part));
+        copy_part(step, images, io->input, around.part);
         first.input = around.part;
         parts_in++;
     }
