@@ -24,7 +24,7 @@ struct gemm_args : xn_mma_args {
 template <int VEC, class Tile>
 struct gemm_form {
     enum { UNIT = VEC * 4, VECTOR = 1 };
-    static constexpr bool WHOLE = false, HELD = false;
+    static constexpr bool WHOLE = false, HELD = false, TURNED = false;
     typedef gemm_args args;
     typedef Tile tile;
     typedef int32_t sum;

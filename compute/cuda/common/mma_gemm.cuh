@@ -18,6 +18,8 @@
  *   WHOLE            a filter's bytes are whole steps; else whole parts of 32
  *   VECTOR           neighbours that a thread stores where it may: 4 or 1
  *   HELD             threads keep the windows that they copy in registers
+ *   TURNED           of pixels a stage has 32 bytes of each part, pixels side by side, in the order
+ *                    of xn_mma_turned_at
  *   filter, pixel, window      what the tile has of each in shared memory, made by
  *                    filter_of(a, o), pixel_of(a, group, p) and window_of(a, group, p)
  *   tap              a unit of a tap, tap_of(a, i, j, unit), and where it is in a window:
@@ -121,6 +123,13 @@ __device__ __forceinline__ uint32_t xn_mma_at(int32_t row, int32_t chunk) {
     return (uint32_t)(row * XN_MMA_STEP_BYTES + ((chunk ^ (row & 7)) << 4));
 }
 
+/* Where 16 bytes of a channel of fp16 are where pixels lie side by side, PIXELS of them: the same 8
+ * pixels of 8 neighbouring channels lie in 8 different places modulo 128 bytes. */
+template <int PIXELS>
+__device__ __forceinline__ uint32_t xn_mma_turned_at(int32_t channel, int32_t chunk) {
+    return (uint32_t)(channel * PIXELS * 2 + ((chunk ^ (channel & 7)) << 4));
+}
+
 /* ---- copying a step into shared memory ---- */
 
 /* What one thread copies of the filters: 16 bytes of every ROW_STRIDE-th. */
@@ -211,10 +220,10 @@ struct xn_mma_pixel_loader {
 
 /* ---- a step of matrix instructions ---- */
 
-/* parts: of the step, that filters have. */
+/* filters: the warp's; column: its first pixel; parts: of the step, that filters have. */
 template <class Form>
-__device__ __forceinline__ void xn_mma_multiply(uint32_t filters, uint32_t pixels, int32_t parts,
-                                                xn_mma_sums<Form> &acc) {
+__device__ __forceinline__ void xn_mma_multiply(uint32_t filters, uint32_t pixels, int32_t column,
+                                                int32_t parts, xn_mma_sums<Form> &acc) {
     constexpr int M = Form::tile::WARP_FILTERS / 16, N = Form::tile::WARP_PIXELS / 16;
     const int32_t lane = (int32_t)threadIdx.x % 32;
 #pragma unroll
@@ -224,13 +233,18 @@ __device__ __forceinline__ void xn_mma_multiply(uint32_t filters, uint32_t pixel
         uint32_t a[M][4], b[N][4];
         const uint32_t from_a = filters + xn_mma_at(lane & 15, k * 2 + (lane >> 4));
         const uint32_t from_b =
-            pixels + xn_mma_at((lane & 7) + (lane >> 4) * 8, k * 2 + (lane >> 3 & 1));
+            pixels + xn_mma_at(column + (lane & 7) + (lane >> 4) * 8, k * 2 + (lane >> 3 & 1));
 #pragma unroll
         for (int m = 0; m < M; m++)
             xn_load_matrices(a[m], from_a + m * 16 * XN_MMA_STEP_BYTES);
 #pragma unroll
         for (int n = 0; n < N; n++)
-            xn_load_matrices(b[n], from_b + n * 16 * XN_MMA_STEP_BYTES);
+            if constexpr (Form::TURNED)
+                xn_load_matrices_turned(
+                    b[n], pixels + xn_mma_turned_at<Form::tile::PIXELS>(
+                                       k * 16 + (lane & 15), column / 8 + n * 2 + (lane >> 4)));
+            else
+                xn_load_matrices(b[n], from_b + n * 16 * XN_MMA_STEP_BYTES);
 #pragma unroll
         for (int m = 0; m < M; m++)
 #pragma unroll
@@ -461,7 +475,6 @@ __global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
     constexpr int AHEAD = tile::STAGES - 1;
     const int32_t warp = (int32_t)threadIdx.x / 32;
     const uint32_t filters = tile::filter_of(warp) * XN_MMA_STEP_BYTES;
-    const uint32_t pixels = tile::PIXELS_AT + tile::pixel_of(warp) * XN_MMA_STEP_BYTES;
     xn_mma_block<Form> block;
     block.start(a, s, AHEAD);
     xn_mma_sums<Form> acc = {};
@@ -471,7 +484,8 @@ __global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
         __syncthreads(); /* this step has arrived for all; the stage refilled next is read no more
                           */
         block.copy(a, s, step + AHEAD, writing);
-        xn_mma_multiply<Form>(reading + filters, reading + pixels, block.parts, acc);
+        xn_mma_multiply<Form>(reading + filters, reading + tile::PIXELS_AT, tile::pixel_of(warp),
+                              block.parts, acc);
         block.parts -= XN_MMA_STEP_BYTES / XN_MMA_PART_BYTES;
         writing = reading;
         reading = block.next(reading);

@@ -29,7 +29,7 @@ struct mma_args : xn_mma_args {
 template <int P, int UNIT_BYTES, class Tile>
 struct mma_form {
     enum { PRECISION = P, UNIT = UNIT_BYTES, VECTOR = 4 };
-    static constexpr bool WHOLE = true, HELD = true;
+    static constexpr bool WHOLE = true, HELD = true, TURNED = false;
     typedef mma_args args;
     typedef Tile tile;
     typedef float sum;

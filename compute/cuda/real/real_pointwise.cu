@@ -31,12 +31,17 @@ struct __align__(16) pointwise_filter : xn_filter {
 };
 
 struct pointwise_form {
-    static constexpr bool WHOLE = true;
+    static constexpr bool WHOLE = true, TURNED = true;
     typedef xn_mma_tile<128, 64, 32, 32, 2> tile;
     typedef float sum;
     typedef pointwise_filter filter;
     struct window {};
     struct pixel {};
+
+    static __device__ __forceinline__ void multiply(float (&acc)[4], const uint32_t (&a)[4],
+                                                    const uint32_t *b) {
+        xn_mma_real<true>(acc, a, b);
+    }
 };
 typedef pointwise_form::tile tile;
 
@@ -50,16 +55,10 @@ __device__ __forceinline__ pointwise_filter filter_of(const pointwise_args &a, i
     return f;
 }
 
-/* Where 16 bytes of a channel are in a stage: the same 8 pixels of 8 neighbouring channels lie in 8
- * different places modulo 128 bytes. */
-__device__ __forceinline__ uint32_t channel_at(int32_t channel, int32_t chunk) {
-    return (uint32_t)(channel * tile::PIXELS * 2 + ((chunk ^ (channel & 7)) << 4));
-}
-
 /* What one thread copies of the pixels: one unit of every STRIDE-th channel. */
 struct pixel_loader {
     static constexpr int UNITS = tile::PIXELS / EACH, STRIDE = tile::THREADS / UNITS;
-    static_assert(STRIDE % 8 == 0, "channel_at");
+    static_assert(STRIDE % 8 == 0, "xn_mma_turned_at");
     const uint16_t *from;
     int32_t left; /* channels from the thread's first on; 0 past the last pixel */
     uint32_t to;
@@ -74,7 +73,7 @@ struct pixel_loader {
             (const uint16_t *)a.pixels +
             ((int64_t)image * c.channels + (int64_t)group * c.group_channels + channel) * a.plane +
             (p - image * a.plane);
-        to = channel_at(channel, first / 8) + first % 8 * 2;
+        to = xn_mma_turned_at<tile::PIXELS>(channel, first / 8) + first % 8 * 2;
     }
     __device__ __forceinline__ void copy(const pointwise_args &a, uint32_t stage) {
 #pragma unroll
@@ -85,32 +84,6 @@ struct pixel_loader {
         left -= STEP_CHANNELS;
     }
 };
-
-/* A step. filters: those of the warp; column: its first pixel. */
-__device__ __forceinline__ void multiply(uint32_t filters, uint32_t pixels, int32_t column,
-                                         xn_mma_sums<pointwise_form> &acc) {
-    constexpr int M = tile::WARP_FILTERS / 16, N = tile::WARP_PIXELS / 16;
-    const int32_t lane = (int32_t)threadIdx.x % 32;
-#pragma unroll
-    for (int k = 0; k < XN_MMA_STEP_BYTES / XN_MMA_PART_BYTES; k++) {
-        uint32_t a[M][4], b[N][4];
-        const uint32_t from_a = filters + xn_mma_at(lane & 15, k * 2 + (lane >> 4));
-#pragma unroll
-        for (int m = 0; m < M; m++)
-            xn_load_matrices(a[m], from_a + m * 16 * XN_MMA_STEP_BYTES);
-#pragma unroll
-        for (int n = 0; n < N; n++)
-            xn_load_matrices_turned(
-                b[n], pixels + channel_at(k * 16 + (lane & 15), column / 8 + n * 2 + (lane >> 4)));
-#pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int n = 0; n < N; n++) {
-                xn_mma_real<true>(acc[m][n * 2], a[m], b[n]);
-                xn_mma_real<true>(acc[m][n * 2 + 1], a[m], b[n] + 2);
-            }
-    }
-}
 
 /* ---- outputs ---- */
 
@@ -366,7 +339,8 @@ __global__ void __launch_bounds__(tile::THREADS, BLOCKS)
             xn_copy_wait<0>(); /* the tile's residuals, too */
             __syncthreads();
             stream.copy(a, writing);
-            multiply(reading + filters, reading + tile::PIXELS_AT, n, acc);
+            xn_mma_multiply<pointwise_form>(reading + filters, reading + tile::PIXELS_AT, n, 0,
+                                            acc);
             writing = reading;
             reading = next(reading);
         }
