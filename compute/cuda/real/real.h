@@ -42,12 +42,6 @@ bool xn_cuda_real_mma_fits(const xn_conv *conv, int64_t images);
 xn_cuda_real_launcher xn_cuda_real_mma_launch;
 cudaError_t xn_cuda_real_mma_load(bool *);
 
-/* mma_dense.cu: the same sums of few images of planes of one pixel, fp16 in a plan of fp16. Whether
- * it takes a conv whose input is of that kind. */
-bool xn_cuda_mma_dense_fits(const xn_conv *conv, int64_t images);
-xn_cuda_real_launcher xn_cuda_mma_dense_launch;
-cudaError_t xn_cuda_mma_dense_load(void);
-
 /* real_pointwise.cu: the same sums of 1x1 kernels that read whole planes of fp16. What it takes of
  * such a conv depends on the epilogue and on where things lie. */
 bool xn_cuda_real_pointwise_fits(const xn_conv *conv, int64_t images);

@@ -108,12 +108,14 @@ struct mma_variant {
                 xn_mma_kernel<FORM(XN_PRECISION_TF32, 16, __VA_ARGS__), BLOCKS>                    \
         }                                                                                          \
     }
-/* From the least traffic an operation to the most blocks. The weights are measured. All fit the 99
- * KiB of sm_86 and sm_89. */
+/* From the least traffic an operation to the most blocks; of the last, whose blocks have all of
+ * 512 channels on their way at once, are the last layers of few images. The weights are measured.
+ * All fit the 99 KiB of sm_86 and sm_89. */
 static const mma_variant variants[] = {
     VARIANT(2, 100, 128, 128, 64, 64, 3),
     VARIANT(3, 115, 64, 128, 32, 64, 3),
     VARIANT(3, 135, 64, 64, 32, 32, 4),
+    VARIANT(4, 400, 16, 32, 16, 16, 9),
 };
 static int64_t blocks_of(const xn_conv *c, const mma_variant *v, int64_t images) {
     return xn_mma_blocks(c, images, v->filters, v->pixels);
@@ -178,8 +180,6 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
                                     const xn_cuda_real_io *io, const xn_epilogue_args *epilogue,
                                     cudaStream_t stream) {
     const bool packed = is_packed(conv, io->input);
-    if (packed && xn_cuda_mma_dense_fits(conv, images))
-        return xn_cuda_mma_dense_launch(conv, images, multiprocessors, io, epilogue, stream);
     if (xn_cuda_real_pointwise_takes(conv, images, io, epilogue))
         return xn_cuda_real_pointwise_launch(conv, images, multiprocessors, io, epilogue, stream);
     const mma_variant *v = choose_variant(conv, images, multiprocessors);
@@ -203,8 +203,6 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
 
 cudaError_t xn_cuda_real_mma_load(bool *) {
     cudaError_t e = xn_cuda_mma_pack_load();
-    if (e == cudaSuccess)
-        e = xn_cuda_mma_dense_load();
     if (e == cudaSuccess)
         e = xn_cuda_real_pointwise_load();
     for (const mma_variant &v : variants)
