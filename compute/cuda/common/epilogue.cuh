@@ -367,6 +367,26 @@ struct xn_residual_vector {
     }
 };
 
+/* V real outputs of filter o from their values v, which they take the place of; index: of the
+ * first, residual: theirs. */
+template <int V>
+__device__ __forceinline__ void
+xn_finish_vector(const xn_epilogue_args &e, int64_t o, int64_t index,
+                 const xn_residual_vector<V> &residual, float (&v)[V]) {
+    if (e.what.residual)
+#pragma unroll
+        for (int n = 0; n < V; n++)
+            v[n] += residual.at(e, n);
+    if (e.what.activation != XN_ACTIVATION_NONE) {
+        const xn_activation_of_filter activate(e, o);
+#pragma unroll
+        for (int n = 0; n < V; n++)
+            v[n] = activate(v[n]);
+    }
+    if (e.what.datatype != XN_BITS)
+        xn_store_reals(e, xn_part_index(e, index, e.output_gap), v);
+}
+
 /* Whether the residual can be loaded by V, from outputs that are multiples of V. */
 static inline bool xn_residual_has_vectors(const xn_epilogue_args &e, int32_t v) {
     return !e.what.residual ||

@@ -277,18 +277,7 @@ xn_mma_store(const typename Form::args &a, const typename Form::filter &f, int32
 #pragma unroll
     for (int n = 0; n < V; n++)
         v[n] = Form::value(a, f, o, pixels[n], sums[n]);
-    if (a.out.what.residual)
-#pragma unroll
-        for (int n = 0; n < V; n++)
-            v[n] += residual.at(a.out, n);
-    if (a.out.what.activation != XN_ACTIVATION_NONE) {
-        const xn_activation_of_filter activate(a.out, o);
-#pragma unroll
-        for (int n = 0; n < V; n++)
-            v[n] = activate(v[n]);
-    }
-    if (a.out.what.datatype != XN_BITS)
-        xn_store_reals(a.out, xn_part_index(a.out, index, a.out.output_gap), v);
+    xn_finish_vector(a.out, o, index, residual, v);
     if (a.out.what.bits)
 #pragma unroll
         for (int n = 0; n < V; n++)

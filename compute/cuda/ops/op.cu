@@ -75,37 +75,22 @@ static cudaError_t launch(op_kernel kernel, int64_t blocks, const xn_op_args &ar
                                args);
 }
 
-/* Of float and __half: the greatest by kernel_w + stride_w - 3, and the mean. */
-static const op_kernel pool_kernels[2][4] = {
-    {op_pool_kernel<float, 2, 1, false>, op_pool_kernel<float, 2, 2, false>,
-     op_pool_kernel<float, 3, 2, false>, op_pool_kernel<float, 2, 2, true>},
-    {op_pool_kernel<__half, 2, 1, false>, op_pool_kernel<__half, 2, 2, false>,
-     op_pool_kernel<__half, 3, 2, false>, op_pool_kernel<__half, 2, 2, true>}};
-
-static op_kernel kernel_of(xn_op_body body, bool fp16) {
-    switch (body) {
-    case XN_OP_EACH:
-        return op_tile_kernel<XN_OP_EACH>;
-    case XN_OP_MAP_APART:
-        return fp16 ? op_map_kernel<__half, 4, 8, true> : op_map_kernel<float, 4, 8, true>;
-    case XN_OP_MAP_FOUR:
-        return fp16 ? op_map_kernel<__half, 4, 8> : op_map_kernel<float, 4, 4>;
-    case XN_OP_MAP_EIGHT:
-        return op_map_kernel<__half, 8, 4>;
-    case XN_OP_FEW:
-        return op_few_kernel<1>;
-    case XN_OP_FEW_FOUR:
-        return op_few_kernel<4>;
-    case XN_OP_CURVE:
-        return op_tile_kernel<XN_OP_CURVE>;
-    case XN_OP_WINDOW:
-        return op_tile_kernel<XN_OP_WINDOW>;
-    case XN_OP_WHOLE:
-        return op_whole_kernel;
-    default:
-        return op_words_kernel;
-    }
-}
+/* By body, of float and __half; from XN_OP_COLUMNS on by kernel_w + stride_w - 3, and the mean. */
+static const op_kernel kernels[][2] = {
+    {op_tile_kernel<XN_OP_EACH>, op_tile_kernel<XN_OP_EACH>},
+    {op_map_kernel<float, 4, 8, true>, op_map_kernel<__half, 4, 8, true>},
+    {op_map_kernel<float, 4, 4>, op_map_kernel<__half, 4, 8>},
+    {NULL, op_map_kernel<__half, 8, 4>},
+    {op_few_kernel<1>, op_few_kernel<1>},
+    {op_few_kernel<4>, op_few_kernel<4>},
+    {op_tile_kernel<XN_OP_CURVE>, op_tile_kernel<XN_OP_CURVE>},
+    {op_tile_kernel<XN_OP_WINDOW>, op_tile_kernel<XN_OP_WINDOW>},
+    {op_whole_kernel, op_whole_kernel},
+    {op_words_kernel, op_words_kernel},
+    {op_pool_kernel<float, 2, 1, false>, op_pool_kernel<__half, 2, 1, false>},
+    {op_pool_kernel<float, 2, 2, false>, op_pool_kernel<__half, 2, 2, false>},
+    {op_pool_kernel<float, 3, 2, false>, op_pool_kernel<__half, 3, 2, false>},
+    {op_pool_kernel<float, 2, 2, true>, op_pool_kernel<__half, 2, 2, true>}};
 
 cudaError_t xn_cuda_op_launch(const xn_op_args *args, bool overlapped, cudaStream_t stream) {
     const xn_op_body body = xn_op_body_of(args);
@@ -116,18 +101,17 @@ cudaError_t xn_cuda_op_launch(const xn_op_args *args, bool overlapped, cudaStrea
         if (e != cudaSuccess)
             return e;
     }
-    const bool fp16 = args->datatype == XN_FP16, average = args->kind == XN_STEP_AVG_POOL;
-    const int pool = average ? 3 : args->kernel_w + args->stride_w - 3;
-    const op_kernel kernel =
-        body == XN_OP_COLUMNS ? pool_kernels[fp16][pool] : kernel_of(body, fp16);
-    return launch(kernel, xn_op_blocks(args, body), *args, overlapped, stream);
+    const int pool = args->kind == XN_STEP_AVG_POOL ? 3 : args->kernel_w + args->stride_w - 3;
+    const op_kernel *kernel = kernels[body + (body == XN_OP_COLUMNS ? pool : 0)];
+    return launch(kernel[args->datatype == XN_FP16], xn_op_blocks(args, body), *args, overlapped,
+                  stream);
 }
 
 cudaError_t xn_cuda_op_load(void) {
     cudaError_t e = xn_cuda_load(op_stats_kernel<1>, op_stats_kernel<32>);
-    for (int n = 2 * XN_OP_EACH; n < 2 * (XN_OP_WORDS + 1) && e == cudaSuccess; n++)
-        e = xn_cuda_load(kernel_of((xn_op_body)(n / 2), n % 2));
-    for (int n = 0; n < 8 && e == cudaSuccess; n++)
-        e = xn_cuda_load(pool_kernels[n / 4][n % 4]);
+    for (const op_kernel(&body)[2] : kernels)
+        for (op_kernel kernel : body)
+            if (e == cudaSuccess && kernel)
+                e = xn_cuda_load(kernel);
     return e;
 }

@@ -83,25 +83,35 @@ XN_HD void xn_op_store_word(const xn_op_args &a, int64_t pixel, int64_t tile,
     xn_op_store_word(a, pixel, tile, word);
 }
 
-template <xn_op_body BODY, class Block>
-XN_HD void xn_op_tile(const xn_op_args &a, const Block &block, xn_op_shared<1> &s) {
-    const uint32_t across = (uint32_t)((a.pixels - 1) / 32 + 1); /* tiles of pixels */
-    const int64_t tile = (uint32_t)block.index / across;
-    const int64_t first = (block.index - tile * across) * 32;
+/* A block's tile of channels, of lanes from `first` on, of which there are `lanes`. four(lane, c)
+ * makes the outputs of four channels, and gives their bits; pixel(lane, n) is the place of one. */
+template <int V, class Block, class Four, class Pixel>
+XN_HD void xn_op_tile_of(const xn_op_args &a, const Block &block, xn_op_shared<V> &s, int64_t tile,
+                         int64_t first, int64_t lanes, Four four, Pixel pixel) {
     block.each([&](int32_t thread) {
         const int32_t lane = thread % 32, strand = thread / 32;
-        const int64_t pixel = first + lane, c = tile * 32 + strand * 4;
-        uint32_t bits = 0;
-        if (pixel < a.pixels && c < a.channels)
-            bits = xn_op_four_channels<BODY, 1>(a, pixel, (int32_t)c);
-        s.bits[lane][strand] = (uint8_t)bits;
+        const int64_t c = tile * 32 + strand * 4;
+        const uint32_t bits =
+            first + lane < lanes && c < a.channels ? four(first + lane, (int32_t)c) : 0;
+        for (int n = 0; n < V && a.e.what.bits; n++)
+            s.bits[lane * V + n][strand] = (uint8_t)(bits >> 4 * n & 15u);
     });
     if (!a.e.what.bits)
         return;
     block.each([&](int32_t thread) {
-        if (thread < 32 && first + thread < a.pixels)
-            xn_op_store_word(a, first + thread, tile, s.bits[thread]);
+        if (thread < 32 * V && first + thread / V < lanes)
+            xn_op_store_word(a, pixel(first + thread / V, thread % V), tile, s.bits[thread]);
     });
+}
+
+template <xn_op_body BODY, class Block>
+XN_HD void xn_op_tile(const xn_op_args &a, const Block &block, xn_op_shared<1> &s) {
+    const uint32_t across = (uint32_t)((a.pixels - 1) / 32 + 1); /* tiles of pixels */
+    const int64_t tile = (uint32_t)block.index / across;
+    xn_op_tile_of<1>(
+        a, block, s, tile, (block.index - tile * across) * 32, a.pixels,
+        [&](int64_t pixel, int32_t c) { return xn_op_four_channels<BODY, 1>(a, pixel, c); },
+        [](int64_t pixel, int32_t) { return pixel; });
 }
 
 /* ---- pools of reals by windows of a few columns ---- */
@@ -144,26 +154,16 @@ XN_HD uint32_t xn_op_pool_four(const xn_op_args &a, const xn_op_column &at, int3
 template <typename T, int K, int S, bool AVERAGE, class Block>
 XN_HD void xn_op_pool_columns(const xn_op_args &a, const Block &block,
                               xn_op_shared<XN_OP_ROWS> &s) {
-    constexpr int V = XN_OP_ROWS;
     const int32_t tile = xn_divide((int32_t)block.index, a.tiles_of);
-    const int32_t first = ((int32_t)block.index - tile * a.tiles_of.divisor) * 32;
-    block.each([&](int32_t thread) {
-        const int32_t lane = thread % 32, strand = thread / 32, c = tile * 32 + strand * 4;
-        uint32_t bits = 0;
-        if (first + lane < a.lanes && c < a.channels)
-            bits = xn_op_pool_four<T, K, S, AVERAGE>(a, xn_op_column_of(a, first + lane), c);
-        for (int n = 0; n < V && a.e.what.bits; n++)
-            s.bits[lane * V + n][strand] = (uint8_t)(bits >> 4 * n & 15u);
-    });
-    if (!a.e.what.bits)
-        return;
-    block.each([&](int32_t thread) {
-        if (thread >= 32 * V || first + thread / V >= a.lanes)
-            return;
-        const xn_op_column at = xn_op_column_of(a, first + thread / V);
-        const int32_t p = (at.y + thread % V) * a.out_width + at.x;
-        xn_op_store_word(a, at.image * a.plane + p, tile, s.bits[thread]);
-    });
+    xn_op_tile_of<XN_OP_ROWS>(
+        a, block, s, tile, ((int32_t)block.index - tile * a.tiles_of.divisor) * 32, a.lanes,
+        [&](int64_t lane, int32_t c) {
+            return xn_op_pool_four<T, K, S, AVERAGE>(a, xn_op_column_of(a, (int32_t)lane), c);
+        },
+        [&](int64_t lane, int32_t n) {
+            const xn_op_column at = xn_op_column_of(a, (int32_t)lane);
+            return at.image * a.plane + (at.y + n) * a.out_width + at.x;
+        });
 }
 
 /* ---- map, mul and quantize of FP32 or FP16, NCHW ---- */
@@ -281,10 +281,8 @@ XN_HD void xn_op_few(const xn_op_args &a, const Block &block) {
             return;
         const uint32_t all = xn_op_four_channels < V == 1 ? XN_OP_EACH : XN_OP_FEW_FOUR,
                        V > (a, pixel, 0);
-        for (int n = 0; n < V && a.e.what.bits; n++) {
-            const uint8_t bits[8] = {(uint8_t)(all >> 4 * n & 15u)};
-            xn_op_store_word(a, pixel + n, 0, bits);
-        }
+        for (int n = 0; n < V && a.e.what.bits; n++)
+            xn_op_store_word(a, pixel + n, 0, all >> 4 * n & 15u);
     });
 }
 
@@ -330,13 +328,12 @@ XN_HD void xn_op_pool_whole(const xn_op_args &a, const Block &block, xn_op_whole
     if (!a.e.what.bits)
         return;
     block.each([&](int32_t thread) {
-        uint8_t fours[8];
+        uint32_t word = 0;
         if (thread)
             return;
-        for (int n = 0; n < 8; n++)
-            fours[n] = (uint8_t)(s.bits[4 * n] | s.bits[4 * n + 1] << 1 | s.bits[4 * n + 2] << 2 |
-                                 s.bits[4 * n + 3] << 3);
-        xn_op_store_word(a, image, tile, fours);
+        for (int n = 0; n < 32; n++)
+            word |= (uint32_t)s.bits[n] << n;
+        xn_op_store_word(a, image, tile, word);
     });
 }
 

@@ -18,9 +18,9 @@ typedef enum {
     XN_OP_FEW_FOUR,  /* or four neighbours */
     XN_OP_CURVE,     /* sigmoid, softmax: the same in double */
     XN_OP_WINDOW,    /* pools */
-    XN_OP_COLUMNS,   /* pools of reals by windows of a few columns */
     XN_OP_WHOLE,     /* pools to a single pixel: several threads a window */
-    XN_OP_WORDS      /* max_pool of words to words: a word a thread */
+    XN_OP_WORDS,     /* max_pool of words to words: a word a thread */
+    XN_OP_COLUMNS    /* pools of reals by windows of a few columns */
 } xn_op_body;
 
 /* Of the channels of a pixel: the greatest, and the sum of the exponentials of what each is below

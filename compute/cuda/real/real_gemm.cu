@@ -328,18 +328,7 @@ __device__ __forceinline__ void write_outputs(const gemm_args &a, const gemm_pla
     for (int v = 0; v < V; v++)
         if (!isfinite(y[v]))
             y[v] = value_again(a, at.group, pixel + v, o);
-    if (a.out.what.residual)
-#pragma unroll
-        for (int v = 0; v < V; v++)
-            y[v] += residual.at(a.out, v);
-    if (a.out.what.activation != XN_ACTIVATION_NONE) {
-        const xn_activation_of_filter activate(a.out, o);
-#pragma unroll
-        for (int v = 0; v < V; v++)
-            y[v] = activate(y[v]);
-    }
-    if (a.out.what.datatype != XN_BITS)
-        xn_store_reals(a.out, xn_part_index(a.out, index, a.out.output_gap), y);
+    xn_finish_vector(a.out, o, index, residual, y);
     if (a.out.what.bits)
 #pragma unroll
         for (int v = 0; v < V; v++)

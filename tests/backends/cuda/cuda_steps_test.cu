@@ -158,7 +158,7 @@ struct host_plan {
 static const xn_cuda_chip h200 = {132, true, true, true, 232448};
 static const xn_cuda_chip t4 = {40, false, false, false, 65536};
 static xn_cuda_chip chip = h200; /* of the streams made next */
-static int64_t ran[XN_OP_WORDS + 1], parts_in, parts_out, finished;
+static int64_t ran[XN_OP_COLUMNS + 1], parts_in, parts_out, finished;
 
 static xn_status host_stream_create(xn_device *device, const xn_stream_options *options,
                                     xn_stream **out, xn_error *error) {
@@ -411,7 +411,7 @@ START_TEST(steps_are_those_of_ref) {
         bk_step_random((xn_step_kind)kind, xn_test_seed() + i * 977, false, &s);
         check_on(&host, &s);
     }
-    for (int body = XN_OP_EACH; body <= XN_OP_WORDS; body++)
+    for (int body = XN_OP_EACH; body <= XN_OP_COLUMNS; body++)
         ck_assert_msg(ran[body] >= 20, "%lld steps of body %d", (long long)ran[body], body);
     close_host(&host);
 }
