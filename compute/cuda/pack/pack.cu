@@ -4,8 +4,8 @@
  *
  * A thread has V neighbouring pixels of C channels (pack_vector.cuh). A block has some such vectors
  * side by side, and `rows` groups of C channels: all there are, or up to 1024 channels and panel
- * after panel. Bits and sums meet in shared memory; from there the bits leave in pieces of 16
- * bytes, neighbours to neighbours.
+ * after panel. Bits and sums meet in shared memory; from there the bits leave, neighbours to
+ * neighbours, into lines in pieces of 16 bytes.
  *
  * Sums are in the order of epilogue.cuh, whose panels of 1024 channels are one or more of a
  * block's. One that passes FLT_MAX is taken again in double from memory. */
@@ -20,7 +20,7 @@
 enum {
     MAX_THREADS = 512,
     BLOCK_BYTES = 32 * 1024, /* of input that a block's threads read at once */
-    PIECE_WORDS = 4,         /* of a store of bits */
+    PIECE_WORDS = 4,         /* of a store of bits to lines */
     FEW_ELEMENTS = 8192,     /* a multiprocessor; below, threads take fewer each, */
     FEW_ROWS = 16,           /* in so many rows of them */
 };
@@ -34,7 +34,7 @@ struct pack_args {
     int64_t plane, slab; /* bytes from channel to channel, from (image, group) to the next */
     double reciprocal;   /* of group_channels */
     xn_fast_divisor plane_vectors, block_vectors;
-    xn_fast_divisor pixel_pieces; /* pieces of bits that a pixel has in a panel */
+    xn_fast_divisor panel_words;
     int32_t vectors, pixels, group_channels, tap_words;
     int32_t rows;
     int32_t pitch, sums_at; /* in shared memory: C bits[rows][pitch], sums[rows][pixel] */
@@ -125,32 +125,18 @@ __device__ __forceinline__ uint32_t word_at(const unsigned char *bits, int32_t p
     return word;
 }
 
-/* Pixels of WORDS = 1 or 2 words: several a piece; of more words: pieces of a pixel. */
-template <int C, int WORDS>
+template <int C>
 __device__ __forceinline__ void write_bits(const pack_args &a, const unsigned char *bits,
                                            int32_t first_pixel, int32_t block_pixels,
                                            int32_t first_word) {
-    constexpr int32_t PIXELS = PIECE_WORDS / WORDS;
-    const int32_t pieces = (int32_t)a.pixel_pieces.divisor, left = a.pixels - first_pixel;
+    const int32_t words = a.rows * C / 32, left = a.pixels - first_pixel;
     /* From the block's last thread on: the first ones have the sums. */
-    for (int32_t e = (int32_t)(blockDim.x - 1 - threadIdx.x); e < block_pixels / PIXELS * pieces;
+    for (int32_t e = (int32_t)(blockDim.x - 1 - threadIdx.x); e < block_pixels * words;
          e += (int32_t)blockDim.x) {
-        const int32_t unit = WORDS < 4 ? e : xn_divide(e, a.pixel_pieces);
-        const int32_t p = unit * PIXELS, w = (e - unit * pieces) * PIECE_WORDS;
-        if (p >= left || first_word + w >= a.tap_words)
-            continue;
-        uint32_t *to = a.bits + (int64_t)(first_pixel + p) * a.tap_words + first_word + w;
-        uint32_t word[PIECE_WORDS];
-#pragma unroll
-        for (int n = 0; n < PIECE_WORDS; n++)
-            word[n] = word_at<C>(bits, a.pitch, p + n / WORDS, w + n % WORDS);
-        if (WORDS == 4 || (p + PIXELS <= left && (uintptr_t)to % 16 == 0))
-            *(uint4 *)to = make_uint4(word[0], word[1], word[2], word[3]);
-        else
-#pragma unroll
-            for (int n = 0; n < PIECE_WORDS; n++)
-                if (p + n / WORDS < left)
-                    to[n] = word[n];
+        const int32_t p = xn_divide(e, a.panel_words), w = e - p * words;
+        if (p < left && first_word + w < a.tap_words)
+            a.bits[(int64_t)(first_pixel + p) * a.tap_words + first_word + w] =
+                word_at<C>(bits, a.pitch, p, w);
     }
 }
 
@@ -228,12 +214,12 @@ __device__ __forceinline__ void put_zeros(const pack_args &a, int32_t first_pixe
     }
 }
 
-/* As write_bits, into lines. */
+/* As write_bits, into lines; WORDS: 1, 2 or 4, of a store. */
 template <int V, int C, int WORDS>
 __device__ __forceinline__ void write_lines(const pack_args &a, const unsigned char *bits,
                                             int32_t first_pixel, int32_t block_pixels,
                                             int32_t first_word, bool last) {
-    const int32_t pieces = (int32_t)a.pixel_pieces.divisor, left = a.pixels - first_pixel;
+    const int32_t pieces = max(a.rows * C / 32 / PIECE_WORDS, 1), left = a.pixels - first_pixel;
     /* neighbours are neighbours of one unit */
     for (int32_t e = (int32_t)(blockDim.x - 1 - threadIdx.x); e < block_pixels * pieces;
          e += (int32_t)blockDim.x) {
@@ -303,17 +289,6 @@ add_panel(const pack_args &a, const unsigned char *bits, const float *sums, int3
     }
 }
 
-/* The block's bits of a panel, to memory; WORDS as write_bits. */
-template <int V, int C, int LAYOUT, int WORDS>
-__device__ __forceinline__ void write_panel(const pack_args &a, const unsigned char *bits,
-                                            int32_t first_pixel, int32_t block_pixels,
-                                            int32_t first_word, bool last) {
-    if constexpr (LAYOUT == LINED)
-        write_lines<V, C, WORDS>(a, bits, first_pixel, block_pixels, first_word, last);
-    else
-        write_bits<C, WORDS>(a, bits, first_pixel, block_pixels, first_word);
-}
-
 template <typename T, int V, int C, int LAYOUT>
 __global__ void __launch_bounds__(MAX_THREADS, LAYOUT == LINED && C == 8 ? 3 : 0)
     pack_kernel(const __grid_constant__ pack_args a) {
@@ -351,12 +326,14 @@ __global__ void __launch_bounds__(MAX_THREADS, LAYOUT == LINED && C == 8 ? 3 : 0
         }
         __syncthreads();
         add_panel<T, V, C, LAYOUT>(a, bits, sums, first_pixel, block_pixels, panel, last, &so_far);
-        if (a.tap_words == 1)
-            write_panel<V, C, LAYOUT, 1>(a, bits, first_pixel, block_pixels, 0, last);
+        if (LAYOUT == PLAIN)
+            write_bits<C>(a, bits, first_pixel, block_pixels, panel / 32);
+        else if (a.tap_words == 1)
+            write_lines<V, C, 1>(a, bits, first_pixel, block_pixels, 0, last);
         else if (a.tap_words == 2)
-            write_panel<V, C, LAYOUT, 2>(a, bits, first_pixel, block_pixels, 0, last);
+            write_lines<V, C, 2>(a, bits, first_pixel, block_pixels, 0, last);
         else
-            write_panel<V, C, LAYOUT, 4>(a, bits, first_pixel, block_pixels, panel / 32, last);
+            write_lines<V, C, 4>(a, bits, first_pixel, block_pixels, panel / 32, last);
         if (last)
             return;
         __syncthreads();
@@ -435,7 +412,7 @@ static cudaError_t launch_shape(const xn_conv *conv, const pack_shape &s, int64_
     a.vectors = a.pixels >> v;
     a.plane_vectors = xn_fast_divisor_of((int32_t)std::min(plane, SLICE_PIXELS) >> v);
     a.block_vectors = xn_fast_divisor_of(s.vectors);
-    a.pixel_pieces = xn_fast_divisor_of(std::max(s.rows * c / 32 / PIECE_WORDS, 1));
+    a.panel_words = xn_fast_divisor_of(s.rows * c / 32);
     a.rows = s.rows;
     a.pitch = block_pixels + 4; /* neither bank by bank nor out of alignment */
     a.sums_at = (s.rows * a.pitch * (c / 8) + 15) / 16 * 16;
