@@ -20,17 +20,7 @@ static const uint32_t *bits_of(const xn_weights *w, int64_t filter) {
     return w->bits + filter * taps_of(w) * w->words;
 }
 
-static bool filters_times(const xn_weights *w, int64_t each, size_t unit, size_t *bytes) {
-    return xn_mul_size((size_t)w->out_channels, (size_t)each, bytes) &&
-           xn_mul_size(*bytes, unit, bytes);
-}
-
 /* ---- rows ---- */
-
-static bool rows_bytes(const xn_weights *w, size_t *bytes) {
-    return filters_times(w, xn_cuda_row_words(w->group_channels, w->kernel_h, w->kernel_w),
-                         sizeof(uint32_t), bytes);
-}
 
 static void fill_rows(const xn_weights *w, void *out) {
     const int64_t row = xn_cuda_row_words(w->group_channels, w->kernel_h, w->kernel_w);
@@ -42,16 +32,7 @@ static void fill_rows(const xn_weights *w, void *out) {
                     bits_of(w, o)[tap * w->words + word];
 }
 
-static bool codes_bytes(const xn_weights *w, size_t *bytes) {
-    return filters_times(w, taps_of(w) * w->words, sizeof(uint32_t), bytes);
-}
-
 /* ---- few channels ---- */
-
-static bool patches_bytes(const xn_weights *w, size_t *bytes) {
-    return filters_times(w, xn_cuda_patch_words(w->group_channels, w->kernel_h, w->kernel_w),
-                         sizeof(uint32_t), bytes);
-}
 
 /* At most 8 channels, so a tap is one word. */
 static void fill_patches(const xn_weights *w, void *out) {
@@ -66,11 +47,6 @@ static void fill_patches(const xn_weights *w, void *out) {
 }
 
 /* ---- set bits of rectangles of taps ---- */
-
-static bool prefix_bytes(const xn_weights *w, size_t *bytes) {
-    return filters_times(w, ((int64_t)w->kernel_h + 1) * ((int64_t)w->kernel_w + 1),
-                         sizeof(int32_t), bytes);
-}
 
 static void fill_prefix(const xn_weights *w, void *out) {
     const int64_t filters = w->out_channels, pitch = (w->kernel_w + 1) * filters;
@@ -89,12 +65,6 @@ static void fill_prefix(const xn_weights *w, void *out) {
 }
 
 /* ---- filters for wgmma ---- */
-
-static bool wgmma_bytes(const xn_weights *w, size_t *bytes) {
-    const int64_t chunks = w->kernel_h * xn_cuda_row_chunks(w->group_channels, w->kernel_w);
-    return xn_mul_size((size_t)(chunks + 1) / 2, 32, bytes) &&
-           xn_mul_size(*bytes, (size_t)xn_cuda_wgmma_rows(w->out_channels), bytes);
-}
 
 template <int PHASES_H, int PHASES_W>
 static void fill_wgmma(const xn_weights *w, void *out) {
@@ -115,11 +85,6 @@ static void fill_wgmma(const xn_weights *w, void *out) {
 }
 
 /* Of filters that fused_stage.cu takes; 0 words of others. */
-static bool stage_bytes(const xn_weights *w, size_t *bytes) {
-    const int64_t row = xn_cuda_stage_row_words(w->words);
-    return filters_times(w, row ? row + XN_CUDA_STAGE_VALUES : 0, sizeof(uint32_t), bytes);
-}
-
 static int32_t stage_value(const xn_weights *w, int64_t o, int32_t place) {
     const int32_t i0 = place / 3 == 0, i1 = place / 3 == 2 ? 2 : 3;
     const int32_t j0 = place % 3 == 0, j1 = place % 3 == 2 ? 2 : 3;
@@ -143,12 +108,6 @@ static void fill_stage(const xn_weights *w, void *out) {
 
 /* ---- real weights ---- */
 
-static bool reals_bytes(const xn_weights *w, size_t *bytes) {
-    return xn_mul_size((size_t)taps_of(w), (size_t)w->group_channels, bytes) &&
-           xn_mul_size(*bytes, (size_t)w->out_channels, bytes) &&
-           xn_mul_size(*bytes, sizeof(float), bytes);
-}
-
 static void fill_reals(const xn_weights *w, void *out) {
     std::copy_n(w->real, taps_of(w) * w->group_channels * w->out_channels, (float *)out);
 }
@@ -160,10 +119,6 @@ static int32_t exponent_of(const float *weights, int64_t count) {
     for (int64_t i = 0; i < count; i++)
         largest = fmaxf(largest, fabsf(weights[i]));
     return largest > 0.0f && isfinite(largest) ? ilogbf(largest) - 14 : 0;
-}
-
-static bool exponents_bytes(const xn_weights *w, size_t *bytes) {
-    return filters_times(w, 1, sizeof(int32_t), bytes);
 }
 
 static void fill_exponents(const xn_weights *w, void *out) {
@@ -178,12 +133,6 @@ static uint32_t tf32_of(float v) {
     uint32_t bits;
     memcpy(&bits, &within, sizeof bits);
     return (bits + 0x1000) & ~0x1fffu;
-}
-
-template <int PRECISION>
-static bool mma_bytes(const xn_weights *w, size_t *bytes) {
-    return filters_times(w, xn_cuda_mma_row_bytes(PRECISION, w->group_channels, taps_of(w)), 1,
-                         bytes);
 }
 
 /* Filters of real_mma.h. SIGNS: of mode bwn, +-1. */
@@ -211,21 +160,11 @@ static void fill_mma(const xn_weights *w, void *out) {
 
 /* ---- stems ---- */
 
-static bool stem_bytes(const xn_weights *w, size_t *bytes) {
-    return filters_times(w, w->planes->terms, sizeof(int32_t), bytes);
-}
-
 static void fill_stem(const xn_weights *w, void *out) {
     std::copy_n(w->planes->weight, (int64_t)w->out_channels * w->planes->terms, (int32_t *)out);
 }
 
 /* The planes' border, and behind each row of classes one more of -infinity (stem.cuh). */
-static bool stem_border_bytes(const xn_weights *w, size_t *bytes) {
-    const xn_planes *p = w->planes;
-    return filters_times(w, ((int64_t)p->top + 1 + p->bottom) * (p->left + 2 + p->right),
-                         sizeof(float), bytes);
-}
-
 static void fill_stem_border(const xn_weights *w, void *out) {
     const xn_planes *p = w->planes;
     const int64_t row = (int64_t)(p->left + 1 + p->right) * w->out_channels;
@@ -239,12 +178,6 @@ static void fill_stem_border(const xn_weights *w, void *out) {
 /* [O/16][rows][planes][lane][4] words, a byte a channel: word n of a lane is of filter
  * 2 (lane / 4) + n % 2 and place 2 (lane % 4) + n / 2 of the kernel's row. Filters with a negative
  * scale are turned (stem.cuh). SHIFT: the first tap's place. */
-static bool stem_tiles_bytes(const xn_weights *w, size_t *bytes) {
-    const xn_planes *p = w->planes;
-    return filters_times(w, (int64_t)xn_stem_rows(p->kernel_h) * p->count * XN_STEM_COLUMNS,
-                         sizeof(uint32_t), bytes);
-}
-
 /* Plane n of weight `at` of filter o. */
 static uint8_t stem_digit(const xn_weights *w, int32_t o, int32_t at, int32_t n) {
     const xn_planes *p = w->planes;
@@ -272,10 +205,6 @@ static void fill_tiles(const xn_weights *w, void *out) {
 /* [O/64][planes][steps of K][halves][64][4] words: of each step lane l has words l % 4 of both
  * halves. Byte n of a row i of taps is of word n / 4 of lane i for the first 16, then the lane is
  * that of two rows (stem_wide.cuh). */
-static bool stem_wide_bytes(const xn_weights *w, size_t *bytes) {
-    return filters_times(w, 2 * XN_STEM_WIDE_STEPS, 32, bytes);
-}
-
 static void fill_wide(const xn_weights *w, void *out) {
     const xn_planes *p = w->planes;
     const int32_t row = p->terms / p->kernel_h;
@@ -296,36 +225,62 @@ static void fill_wide(const xn_weights *w, void *out) {
 
 /* ---- the table ---- */
 
+typedef const xn_weights weights;
 struct kind {
-    bool (*bytes)(const xn_weights *w, size_t *bytes);
-    void (*fill)(const xn_weights *w, void *out); /* zero-filled */
+    int64_t (*words)(weights *w);        /* of a filter */
+    void (*fill)(weights *w, void *out); /* zero-filled */
 };
 
+template <int PRECISION>
+static int64_t mma_words(weights *w) {
+    return xn_cuda_mma_row_bytes(PRECISION, w->group_channels, taps_of(w)) / 4;
+}
+/* There are more of these filters (xn_cuda_part_bytes). */
+static int64_t wgmma_words(weights *w) {
+    return (w->kernel_h * xn_cuda_row_chunks(w->group_channels, w->kernel_w) + 1) / 2 * 8;
+}
+static int64_t tiles_words(weights *w) {
+    const xn_planes *p = w->planes;
+    return (int64_t)xn_stem_rows(p->kernel_h) * p->count * XN_STEM_COLUMNS;
+}
+
+/* By xn_cuda_part. */
+#define WORDS(words) [](weights *w) -> int64_t { return words; }
 static const kind kinds[] = {
-    {rows_bytes, fill_rows},         /* XN_CUDA_PART_ROWS */
-    {prefix_bytes, fill_prefix},     /* XN_CUDA_PART_PREFIX */
-    {patches_bytes, fill_patches},   /* XN_CUDA_PART_PATCHES */
-    {wgmma_bytes, fill_wgmma<1, 1>}, /* XN_CUDA_PART_SPECIALISED */
-    {wgmma_bytes, fill_wgmma<1, 2>},
-    {wgmma_bytes, fill_wgmma<2, 1>},
-    {wgmma_bytes, fill_wgmma<2, 2>},
-    {stage_bytes, fill_stage},             /* XN_CUDA_PART_STAGE */
-    {codes_bytes, NULL},                   /* XN_CUDA_PART_CODES */
-    {reals_bytes, fill_reals},             /* XN_CUDA_PART_REALS */
-    {exponents_bytes, fill_exponents},     /* XN_CUDA_PART_EXPONENTS */
-    {stem_bytes, fill_stem},               /* XN_CUDA_PART_STEM */
-    {stem_border_bytes, fill_stem_border}, /* XN_CUDA_PART_STEM_BORDER */
-    {stem_tiles_bytes, fill_tiles<0>},     /* XN_CUDA_PART_STEM_TILES */
-    {stem_tiles_bytes, fill_tiles<1>},     /* XN_CUDA_PART_STEM_SHIFTED */
-    {stem_wide_bytes, fill_wide},          /* XN_CUDA_PART_STEM_WIDE */
-    {mma_bytes<XN_PRECISION_TF32>, fill_mma<XN_PRECISION_TF32, true>}, /* XN_CUDA_PART_TF32_SIGNS */
-    {mma_bytes<XN_PRECISION_TF32>, fill_mma<XN_PRECISION_TF32, false>},
-    {mma_bytes<XN_PRECISION_FP16>, fill_mma<XN_PRECISION_FP16, true>},
-    {mma_bytes<XN_PRECISION_FP16>, fill_mma<XN_PRECISION_FP16, false>},
+    {WORDS(xn_cuda_row_words(w->group_channels, w->kernel_h, w->kernel_w)), fill_rows},
+    {WORDS((w->kernel_h + INT64_C(1)) * (w->kernel_w + INT64_C(1))), fill_prefix},
+    {WORDS(xn_cuda_patch_words(w->group_channels, w->kernel_h, w->kernel_w)), fill_patches},
+    {wgmma_words, fill_wgmma<1, 1>}, /* XN_CUDA_PART_SPECIALISED */
+    {wgmma_words, fill_wgmma<1, 2>},
+    {wgmma_words, fill_wgmma<2, 1>},
+    {wgmma_words, fill_wgmma<2, 2>},
+    /* of filters that fused_stage.cu takes; 0 of others */
+    {WORDS(xn_cuda_stage_row_words(w->words)
+               ? xn_cuda_stage_row_words(w->words) + XN_CUDA_STAGE_VALUES
+               : 0),
+     fill_stage},
+    {WORDS(taps_of(w) * w->words), NULL}, /* XN_CUDA_PART_CODES */
+    {WORDS(taps_of(w) * w->group_channels), fill_reals},
+    {[](weights *) -> int64_t { return 1; }, fill_exponents},
+    {WORDS(w->planes->terms), fill_stem}, /* XN_CUDA_PART_STEM */
+    {WORDS((w->planes->top + INT64_C(1) + w->planes->bottom) *
+           (w->planes->left + 2 + w->planes->right)),
+     fill_stem_border},
+    {tiles_words, fill_tiles<0>},
+    {tiles_words, fill_tiles<1>},
+    {[](weights *) -> int64_t { return 2 * XN_STEM_WIDE_STEPS * 32 / 4; }, fill_wide},
+    {mma_words<XN_PRECISION_TF32>, fill_mma<XN_PRECISION_TF32, true>}, /* XN_CUDA_PART_TF32_SIGNS */
+    {mma_words<XN_PRECISION_TF32>, fill_mma<XN_PRECISION_TF32, false>},
+    {mma_words<XN_PRECISION_FP16>, fill_mma<XN_PRECISION_FP16, true>},
+    {mma_words<XN_PRECISION_FP16>, fill_mma<XN_PRECISION_FP16, false>},
 };
 
 bool xn_cuda_part_bytes(const xn_weights *weights, xn_cuda_part part, size_t *bytes) {
-    return kinds[part].bytes(weights, bytes);
+    const int64_t filters = kinds[part].words == wgmma_words
+                                ? xn_cuda_wgmma_rows(weights->out_channels)
+                                : weights->out_channels;
+    return xn_mul_size((size_t)filters, (size_t)kinds[part].words(weights), bytes) &&
+           xn_mul_size(*bytes, 4, bytes);
 }
 
 void xn_cuda_part_fill(const xn_weights *weights, xn_cuda_part part, void *out) {
