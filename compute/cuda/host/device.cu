@@ -1,5 +1,4 @@
 /* device.cu: finding, opening and describing GPUs. */
-#include "ops.h"
 #include "xn_cuda.h"
 
 #include <stdio.h>

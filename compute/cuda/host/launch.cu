@@ -1,7 +1,6 @@
 /* launch.cu: the kernels of a plan, one after the other on a stream, from device memory to device
  * memory: what comes before the path, the path, what comes after it. Allocates nothing, copies
  * nothing, waits for nothing. */
-#include "ops.h"
 #include "xn_cuda.h"
 
 xn_cuda_around xn_cuda_around_take(const xn_plan *plan, xn_cuda_scratch *scratch) {

@@ -1,7 +1,7 @@
 /* bits.cu: bits of activations between bytes, as they come and go, and words, as kernels read and
  * write them (xn_step.h). Both are little endian, so that a word is four bytes in their order. */
 #include "launch.cuh"
-#include "ops.h"
+#include "op.h"
 #include "xn_arith.h"
 
 struct words_args {

@@ -84,4 +84,12 @@ int64_t xn_op_stats_blocks(const xn_op_args *args);
 cudaError_t xn_cuda_op_launch(const xn_op_args *args, bool overlapped, cudaStream_t stream);
 cudaError_t xn_cuda_op_load(void);
 
+/* bits.cu: bits between bytes and words, around paths that read and write words alone: the input of
+ * a convolution, bytes to words of each group; its output, words of one group to bytes. */
+cudaError_t xn_cuda_words_launch(const xn_conv *conv, int64_t images, const uint8_t *bytes,
+                                 uint32_t *words, cudaStream_t stream);
+cudaError_t xn_cuda_bytes_launch(const xn_conv *conv, int64_t images, const uint32_t *words,
+                                 uint8_t *bytes, cudaStream_t stream);
+cudaError_t xn_cuda_bits_load(void);
+
 #endif
