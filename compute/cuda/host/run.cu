@@ -138,7 +138,7 @@ xn_status xn_cuda_run_batch(xn_stream *s, const xn_run *run, xn_recordings *reco
     return status == XN_OK ? xn_cuda_enqueue_run(s, run, true, recordings, error) : status;
 }
 
-xn_status xn_cuda_wait(xn_stream *s, const xn_batch *batch, int64_t until_ns, xn_run_times *times,
+xn_status xn_cuda_wait(xn_stream *s, const xn_batch *, int64_t until_ns, xn_run_times *times,
                        xn_error *error) {
     xn_status status = xn_cuda_device_use(s->device, error); /* another thread may go on with it */
     if (status != XN_OK)
@@ -149,7 +149,7 @@ xn_status xn_cuda_wait(xn_stream *s, const xn_batch *batch, int64_t until_ns, xn
     }
     status = xn_cuda_stream_wait_zero_copy(s, until_ns, error);
     if (status == XN_OK)
-        xn_zero_copy_end(s->zero_copy, batch, times);
+        xn_zero_copy_end(s->zero_copy, times);
     return status;
 }
 

@@ -29,15 +29,12 @@ struct relay {
 struct shared_memory {
     alignas(LINE) xn_zero_copy_table table;
     alignas(LINE) xn_zero_copy_report report;
-    alignas(LINE) char inputs[XN_ZERO_COPY_STAGE_BYTES];
-    alignas(LINE) char outputs[XN_ZERO_COPY_STAGE_BYTES];
 };
 
 struct xn_zero_copy {
     shared_memory *host;
     relay *device;
     uint32_t sequence;
-    size_t inputs, outputs; /* staged bytes of the run at hand */
 };
 
 /* ---- kernels ---- */
@@ -273,47 +270,17 @@ static bool is_small(const xn_batch *batch) {
             bytes <= batch->count * (size_t)XN_ZERO_COPY_ITEM_BYTES);
 }
 
-/* A place for so many bytes in a stage, or NULL. */
-static char *take_stage(char *stage, size_t *used, size_t bytes) {
-    const size_t at = (*used + LINE - 1) / LINE * LINE;
-    if (at + bytes > XN_ZERO_COPY_STAGE_BYTES)
-        return NULL;
-    *used = at + bytes;
-    return stage + at;
-}
-
-static bool place_input(xn_zero_copy *z, const xn_batch_item *item, size_t bytes,
-                        xn_zero_copy_item *out) {
-    out->input = (const char *)item->input;
-    if (xn_cuda_pinned_has(item->input, bytes))
-        return true;
-    char *stage = take_stage(z->host->inputs, &z->inputs, bytes);
-    if (stage)
-        memcpy(stage, item->input, bytes);
-    out->input = stage;
-    return stage != NULL;
-}
-
-static bool place_output(xn_zero_copy *z, const xn_batch_item *item, size_t bytes,
-                         xn_zero_copy_item *out) {
-    out->output = (char *)item->output;
-    if (!xn_cuda_pinned_has(item->output, bytes))
-        out->output = take_stage(z->host->outputs, &z->outputs, bytes);
-    return out->output != NULL;
-}
-
 bool xn_zero_copy_take(xn_zero_copy *z, const xn_batch *batch) {
     if (!z || !is_small(batch))
         return false;
     xn_zero_copy_table *table = &z->host->table;
     int64_t first = 0;
-    z->inputs = z->outputs = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const xn_batch_item *item = &batch->items[i];
         const size_t images = (size_t)item->images;
-        table->items[i].first = first;
-        if (!place_input(z, item, images * batch->input_bytes, &table->items[i]) ||
-            !place_output(z, item, images * batch->output_bytes, &table->items[i]))
+        table->items[i] = {(const char *)item->input, (char *)item->output, first};
+        if (!xn_cuda_pinned_has(item->input, images * batch->input_bytes) ||
+            !xn_cuda_pinned_has(item->output, images * batch->output_bytes))
             return false;
         first += item->images;
     }
@@ -332,18 +299,11 @@ static int64_t between(uint64_t from, uint64_t to) {
     return to > from ? (int64_t)(to - from) : 0;
 }
 
-void xn_zero_copy_end(xn_zero_copy *z, const xn_batch *batch, xn_run_times *times) {
+void xn_zero_copy_end(const xn_zero_copy *z, xn_run_times *times) {
     const xn_zero_copy_report *r = &z->host->report;
-    const char *outputs = z->host->outputs;
     times->upload_ns = between(r->start_ns, r->uploaded_ns);
     times->compute_ns = between(r->uploaded_ns, r->computed_ns);
     times->download_ns = between(r->computed_ns, r->done_ns);
-    for (size_t i = 0; z->outputs && i < batch->count; i++) {
-        const char *at = z->host->table.items[i].output;
-        if (at >= outputs && at < outputs + XN_ZERO_COPY_STAGE_BYTES)
-            memcpy(batch->items[i].output, at,
-                   (size_t)batch->items[i].images * batch->output_bytes);
-    }
 }
 
 uint32_t xn_zero_copy_runs(const xn_zero_copy *z) {

@@ -6,9 +6,8 @@
  * reads memory, not the driver. Copies and events cost the host 2 to 4 us each, and the driver
  * takes events of all threads one after the other.
  *
- * Items that lie in memory that is not pinned go through a staging buffer of the stream's as long
- * as they fit. What is large is left to the copy engines, which are faster then and leave the
- * multiprocessors to kernels. */
+ * What lies in memory that is not pinned, or is large, is left to the copy engines, which are
+ * faster with large items and leave the multiprocessors to kernels. */
 #ifndef XN_CUDA_ZERO_COPY_H
 #define XN_CUDA_ZERO_COPY_H
 
@@ -22,8 +21,7 @@ enum {
      * H200: the copy engines reach 76 GB/s both ways where four threads have large batches, kernels
      * 60; up to this what copies and events cost the host is more. */
     XN_ZERO_COPY_ITEM_BYTES = 1 << 20,
-    XN_ZERO_COPY_BATCH_BYTES = 1 << 21,
-    XN_ZERO_COPY_STAGE_BYTES = 1 << 16 /* of inputs, and of outputs */
+    XN_ZERO_COPY_BATCH_BYTES = 1 << 21
 };
 
 /* An item's memory as kernels see it, and its first image among those of the batch. */
@@ -64,8 +62,8 @@ cudaError_t xn_zero_copy_scatter(const xn_zero_copy *z, const xn_batch *batch, c
                                  bool overlaps, cudaStream_t stream);
 /* Whether the run that was begun last is over. */
 bool xn_zero_copy_is_done(const xn_zero_copy *z);
-/* Ends it: outputs that were staged get to where they belong. */
-void xn_zero_copy_end(xn_zero_copy *z, const xn_batch *batch, xn_run_times *times);
+/* What it took. */
+void xn_zero_copy_end(const xn_zero_copy *z, xn_run_times *times);
 /* Runs begun so far. */
 uint32_t xn_zero_copy_runs(const xn_zero_copy *z);
 

@@ -1,6 +1,6 @@
 /* cuda_zero_copy_test.cu: small batches that kernels read and write in host memory. Which bytes a
  * block copies, and which memory is pinned, against models that need no GPU; on one, batches of all
- * kinds of items against ref: pinned, staged, too large for it, at all alignments, over and over on
+ * kinds of items against ref: pinned or not, too large for it, at all alignments, over and over on
  * one program, so that its graphs are played with other items. */
 #include "backends/bk_run.h"
 #include "graphs.h"
