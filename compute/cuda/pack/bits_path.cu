@@ -21,16 +21,17 @@ static bits_scratch take(const xn_cuda_job *job, bool counts, xn_cuda_scratch *s
     const int64_t windows = (int64_t)c->groups * c->out_height * c->out_width;
     const size_t pixel_bytes = (size_t)xn_packed_words(c->group_channels) * sizeof(uint32_t);
     bits_scratch s = {};
-    if (job->source == XN_CUDA_FROM_REALS)
+    const bool reals = job->source == XN_CUDA_FROM_REALS;
+    if (reals)
         s.bits = (uint32_t *)xn_cuda_take(scratch, pixels, pixel_bytes);
     if (c->epilogue.k) {
         s.mean = (float *)xn_cuda_take(scratch, pixels, sizeof(float));
         s.box = (float *)xn_cuda_take(scratch, windows, sizeof(float));
     }
-    if (counts) {
+    if (counts && reals)
         s.popc = (int32_t *)xn_cuda_take(scratch, pixels, sizeof(int32_t));
+    if (counts)
         s.pixel_part = (int32_t *)xn_cuda_take(scratch, windows, sizeof(int32_t));
-    }
     return s;
 }
 
@@ -57,11 +58,8 @@ cudaError_t xn_cuda_bits_make(xn_cuda_run *run, bool counts, xn_cuda_bit_args *o
     if (reals)
         e = xn_cuda_pack_launch(c, images, run->chip->multiprocessors, run->input, s.bits, s.popc,
                                 s.mean, XN_CUDA_PLAIN, false, run->stream);
-    else if (counts)
-        e = xn_cuda_count_launch(images * c->groups * in_plane(c),
-                                 xn_packed_words(c->group_channels), out->bits, s.popc,
-                                 run->stream);
     if (e == cudaSuccess && (s.pixel_part || s.box))
-        e = xn_cuda_box_launch(c, images, s.popc, s.mean, s.pixel_part, s.box, run->stream);
+        e = xn_cuda_box_launch(c, images, out->bits, s.popc, s.mean, s.pixel_part, s.box,
+                               run->stream);
     return e;
 }

@@ -8,11 +8,13 @@
 
 struct box_args {
     xn_conv conv;
-    const int32_t *popc;
+    const int32_t *popc; /* of the pixels, or NULL: it is counted in their bits */
+    const uint32_t *bits;
     const float *mean;
     int32_t *pixel_part;
     float *box;
     int64_t outputs; /* OH*OW of all planes */
+    int32_t tap_words;
 };
 
 __device__ __forceinline__ int32_t popc_inside(const box_args &a, int64_t plane,
@@ -22,9 +24,13 @@ __device__ __forceinline__ int32_t popc_inside(const box_args &a, int64_t plane,
     const int32_t y0 = out_y * c.stride_h - c.pad_top, x0 = out_x * c.stride_w - c.pad_left;
     int32_t popc = 0;
     for (int32_t i = rect.i0; i < rect.i1; i++) {
-        const int32_t *line = a.popc + (plane * c.height + y0 + i * c.dilation_h) * c.width + x0;
-        for (int32_t j = rect.j0; j < rect.j1; j++)
-            popc += line[(int64_t)j * c.dilation_w];
+        const int64_t line = (plane * c.height + y0 + i * c.dilation_h) * c.width + x0;
+        for (int32_t j = rect.j0; j < rect.j1; j++) {
+            const int64_t pixel = line + (int64_t)j * c.dilation_w;
+            popc += a.popc ? a.popc[pixel] : 0;
+            for (int32_t w = 0; w < a.tap_words && !a.popc; w++)
+                popc += __popc(a.bits[pixel * a.tap_words + w]);
+        }
     }
     return popc;
 }
@@ -48,12 +54,14 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS) box_kernel(const __grid_const
     }
 }
 
-cudaError_t xn_cuda_box_launch(const xn_conv *conv, int64_t images, const int32_t *popc,
-                               const float *mean, int32_t *pixel_part, float *box,
-                               cudaStream_t stream) {
+cudaError_t xn_cuda_box_launch(const xn_conv *conv, int64_t images, const uint32_t *bits,
+                               const int32_t *popc, const float *mean, int32_t *pixel_part,
+                               float *box, cudaStream_t stream) {
     box_args a = {};
     a.conv = *conv;
     a.popc = popc;
+    a.bits = bits;
+    a.tap_words = xn_packed_words(conv->group_channels);
     a.mean = mean;
     a.pixel_part = pixel_part;
     a.box = box;

@@ -1,28 +1,9 @@
-/* packed.cu: packed input of the paths that do not read it themselves: set bits of packed pixels,
- * packed pixels to lines. */
+/* packed.cu: packed input of the path that does not read it itself: packed pixels to lines. */
 #include "fast_divide.cuh"
 #include "launch.cuh"
 #include "layout.h"
 #include "packing.h"
 #include "ptx.cuh"
-
-struct count_args {
-    const uint32_t *bits;
-    int32_t *popc;
-    int64_t pixels;
-    int32_t tap_words;
-};
-
-__global__ void __launch_bounds__(XN_CUDA_THREADS)
-    count_kernel(const __grid_constant__ count_args a) {
-    for (int64_t p = (int64_t)blockIdx.x * XN_CUDA_THREADS + threadIdx.x; p < a.pixels;
-         p += (int64_t)gridDim.x * XN_CUDA_THREADS) {
-        int32_t count = 0;
-        for (int32_t w = 0; w < a.tap_words; w++)
-            count += __popc(a.bits[p * a.tap_words + w]);
-        a.popc[p] = count;
-    }
-}
 
 struct spread_args {
     const uint4 *bits;
@@ -144,14 +125,6 @@ cudaError_t xn_cuda_spread_launch(const xn_conv *conv, int64_t images, const uin
                                XN_CUDA_THREADS, 0, true, stream, a);
 }
 
-cudaError_t xn_cuda_count_launch(int64_t pixels, int32_t tap_words, const uint32_t *bits,
-                                 int32_t *popc, cudaStream_t stream) {
-    count_args a = {bits, popc, pixels, tap_words};
-    return xn_cuda_launch(count_kernel, xn_cuda_grid(pixels, XN_CUDA_THREADS), XN_CUDA_THREADS, 0,
-                          stream, a);
-}
-
 cudaError_t xn_cuda_packed_load(void) {
-    return xn_cuda_load(count_kernel, spread_kernel, spread_small_kernel<1>,
-                        spread_small_kernel<2>);
+    return xn_cuda_load(spread_kernel, spread_small_kernel<1>, spread_small_kernel<2>);
 }

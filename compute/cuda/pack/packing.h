@@ -18,19 +18,16 @@ cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, int multipr
                                 const void *input, uint32_t *bits, int32_t *popc, float *mean,
                                 xn_cuda_bits_layout layout, bool overlapped, cudaStream_t stream);
 
-/* packed.cu: the set bits of packed pixels of tap_words words each. */
-cudaError_t xn_cuda_count_launch(int64_t pixels, int32_t tap_words, const uint32_t *bits,
-                                 int32_t *popc, cudaStream_t stream);
-
-/* Packed pixels to lines, with their set bits. */
+/* packed.cu: packed pixels to lines, with their set bits. */
 cudaError_t xn_cuda_spread_launch(const xn_conv *conv, int64_t images, const uint32_t *bits,
                                   uint32_t *to, int32_t *counts, cudaStream_t stream);
 
-/* box.cu: per output pixel and group, the pixel part of dot (layout.h) from popc and the box of K
- * (epilogue.cuh) from mean. Each pair (popc, pixel_part) and (mean, box) may be NULL. */
-cudaError_t xn_cuda_box_launch(const xn_conv *conv, int64_t images, const int32_t *popc,
-                               const float *mean, int32_t *pixel_part, float *box,
-                               cudaStream_t stream);
+/* box.cu: per output pixel and group, the pixel part of dot (layout.h) from popc, or where that is
+ * NULL from the pixels' bits, and the box of K (epilogue.cuh) from mean. pixel_part may be NULL,
+ * and so may mean and box. */
+cudaError_t xn_cuda_box_launch(const xn_conv *conv, int64_t images, const uint32_t *bits,
+                               const int32_t *popc, const float *mean, int32_t *pixel_part,
+                               float *box, cudaStream_t stream);
 
 cudaError_t xn_cuda_pack_load(void);
 cudaError_t xn_cuda_packed_load(void);

@@ -48,8 +48,7 @@ struct guarded {
 /* ---- a problem on the device ---- */
 
 enum path { DIRECT, IMPLICIT_GEMM, REAL_GEMM, REAL_MMA, PATHS };
-static const char *const path_names[PATHS] = {"direct", "implicit_gemm", "real_gemm",
-                                               "real_mma"};
+static const char *const path_names[PATHS] = {"direct", "implicit_gemm", "real_gemm", "real_mma"};
 
 struct problem {
     bk_problem p;
@@ -118,7 +117,7 @@ static void make_bits(problem *x) {
     make_rows(x);
     CUDA(xn_cuda_pack_launch(c, x->p.images, x->device->chip.multiprocessors, x->input, bits, popc,
                              mean, XN_CUDA_PLAIN, false, NULL));
-    CUDA(xn_cuda_box_launch(c, x->p.images, popc, mean, part, box, NULL));
+    CUDA(xn_cuda_box_launch(c, x->p.images, NULL, popc, mean, part, box, NULL));
     x->bits.bits = bits;
     x->bits.pixel_part = part;
     x->bits.mean = mean;
