@@ -18,13 +18,13 @@ struct xn_op_shared {
 template <xn_op_body BODY, int V>
 XN_HD void xn_op_accumulate(const xn_op_args &a, int64_t image, int64_t pixel, int64_t p, int32_t c,
                             float (&acc)[V]) {
-    if constexpr (BODY == XN_OP_FEW_FOUR)
-        xn_op_few_elements<V>(a, image, c, p, acc);
-    else if constexpr (BODY == XN_OP_WINDOW) {
+    XN_UNROLL
+    for (int n = 0; n < V && BODY != XN_OP_WINDOW; n++)
+        acc[n] = xn_op_element(a, image, c, p + n);
+    if constexpr (BODY == XN_OP_WINDOW) {
         const xn_op_window w = xn_op_window_of(a, p);
         acc[0] = xn_op_pool_value(a, w, xn_op_pooled(a, w, image, c, 0, 1));
-    } else
-        acc[0] = xn_op_element(a, image, c, p);
+    }
     if constexpr (BODY == XN_OP_CURVE)
         acc[0] = xn_op_curve(a, pixel, acc[0]);
     if constexpr (BODY == XN_OP_EACH || BODY == XN_OP_FEW_FOUR)

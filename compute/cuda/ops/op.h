@@ -49,8 +49,7 @@ typedef struct xn_op_args {
     int32_t in_unit;          /* words or bytes of a pixel of the input in bits */
     int32_t out_unit;         /* the same of the bits written */
     bool to_bytes;
-    bool whole_words; /* images of bytes begin at multiples of 4 */
-    bool linear;      /* there is a factor or a bias */
+    bool linear; /* there is a factor or a bias */
     int32_t second_datatype;
     xn_attributes attributes;
     /* of pools */

@@ -82,7 +82,6 @@ xn_op_args xn_op_args_of(const xn_step *step, int64_t images, const xn_op_inputs
         a.layout == XN_LAYOUT_BYTES ? (c->channels - 1) / 8 + 1 : xn_packed_words(c->channels);
     a.input = part_at(in->input, &step->input_view, c->input_datatype);
     a.input_pitch = pitch_of(&step->input_view, c->channels * a.in_plane);
-    a.whole_words = (uintptr_t)a.input % 4 == 0 && a.input_pitch % 4 == 0;
     a.second = part_at(in->second, &step->second_view, step->second_datatype);
     a.second_pitch = pitch_of(&step->second_view, c->channels);
     a.second_datatype = step->second_datatype;

@@ -31,31 +31,6 @@ XN_HD float xn_op_element(const xn_op_args &a, int64_t image, int32_t c, int64_t
     return xn_read_real(a.input, a.datatype, image * a.input_pitch + at);
 }
 
-/* Channel c of V neighbouring pixels from p on; of three channels of bytes side by side from words
- * that hold all of them, which a compiler loads once. */
-template <int V>
-XN_HD void xn_op_few_elements(const xn_op_args &a, int64_t image, int32_t c, int64_t p,
-                              float (&v)[V]) {
-#ifdef __CUDA_ARCH__
-    if (a.datatype == XN_UINT8 && a.layout == XN_LAYOUT_NHWC && a.channels == 3 && a.whole_words) {
-        static_assert(V == 4, "12 bytes");
-        const uint8_t *from = (const uint8_t *)a.input + image * a.input_pitch + p * 3;
-        const uint32_t word[3] = {__ldg((const uint32_t *)from), __ldg((const uint32_t *)from + 1),
-                                  __ldg((const uint32_t *)from + 2)};
-        XN_UNROLL
-        for (int n = 0; n < V; n++) {
-            const uint32_t at = (uint32_t)(n * 3 + c);
-            const uint32_t of = at < 4 ? word[0] : at < 8 ? word[1] : word[2];
-            v[n] = (float)(of >> at % 4 * 8 & 255u);
-        }
-        return;
-    }
-#endif
-    XN_UNROLL
-    for (int n = 0; n < V; n++)
-        v[n] = xn_op_element(a, image, c, p + n);
-}
-
 /* V neighbours of FP32 or FP16 as they lie in memory, from an address aligned to all of them. */
 template <int V>
 struct xn_op_run {
