@@ -29,22 +29,15 @@ xn_op_pixel *xn_cuda_op_take(const xn_plan *plan, xn_cuda_scratch *scratch) {
     return (xn_op_pixel *)xn_cuda_take(scratch, (int64_t)c->height * c->width, sizeof(xn_op_pixel));
 }
 
-static void *part_at(const void *tensor, const xn_view *view, int32_t datatype) {
-    char *whole = (char *)const_cast<void *>(tensor);
-    if (!whole || datatype == XN_BITS)
-        return whole;
-    return whole + (size_t)view->offset * xn_datatype_bytes((xn_datatype)datatype);
-}
-
 /* Where the real output and the residual lie in their tensors. */
 static void set_places(const xn_step *step, const xn_step_io *io, xn_epilogue_args *e) {
     const int32_t whole = (int32_t)xn_conv_output_elements(&step->conv);
     const xn_view *out = &step->output_view, *residual = &step->residual_view;
-    e->output = part_at(io->output, out, step->conv.epilogue.datatype);
+    e->output = xn_cuda_part_at(io->output, out, step->conv.epilogue.datatype);
     e->output_gap = out->pitch ? out->pitch - whole : 0;
     e->bits = (uint32_t *)io->bits;
     if (step->conv.epilogue.residual) {
-        e->residual = part_at(io->residual, residual, step->residual_datatype);
+        e->residual = xn_cuda_part_at(io->residual, residual, step->residual_datatype);
         e->residual_gap = residual->pitch ? residual->pitch - whole : 0;
         e->residual_fp16 = step->residual_datatype == XN_FP16;
     }
@@ -105,7 +98,7 @@ static cudaError_t make_input(const xn_plan *plan, int64_t images, const xn_cuda
         const size_t unit = xn_datatype_bytes((xn_datatype)step->conv.input_datatype);
         const size_t bytes = (size_t)xn_conv_input_elements(&step->conv) * unit;
         e = cudaMemcpy2DAsync(around->part, bytes,
-                              part_at(*input, &step->input_view, step->conv.input_datatype),
+                              xn_cuda_part_at(*input, &step->input_view, step->conv.input_datatype),
                               (size_t)step->input_view.pitch * unit, bytes, (size_t)images,
                               cudaMemcpyDeviceToDevice, stream);
         *input = around->part;

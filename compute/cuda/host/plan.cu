@@ -79,16 +79,6 @@ static xn_status reserve(xn_plan *plan, xn_error *error) {
     return xn_cuda_workspace_reserve(plan->stream, scratch.bytes, error);
 }
 
-/* How the step is run. */
-static xn_status choose(xn_plan *plan, xn_error *error) {
-    const xn_step *step = &plan->step;
-    const xn_stream *stream = plan->stream;
-    if (step->kind == XN_STEP_CONV)
-        return xn_cuda_choose(step, plan->max_images, &stream->device->chip, stream->path,
-                              &plan->how, error);
-    return XN_OK;
-}
-
 xn_status xn_cuda_plan_create(xn_stream *stream, const xn_step *step, int64_t max_images,
                               xn_plan **out, xn_error *error) {
     if (max_images < 1)
@@ -103,7 +93,9 @@ xn_status xn_cuda_plan_create(xn_stream *stream, const xn_step *step, int64_t ma
     plan->stream = stream;
     plan->step = *step;
     plan->max_images = max_images;
-    status = choose(plan, error);
+    if (step->kind == XN_STEP_CONV)
+        status = xn_cuda_choose(step, max_images, &stream->device->chip, stream->path, &plan->how,
+                                error);
     if (status == XN_OK)
         status = reserve(plan, error);
     if (status) {

@@ -65,6 +65,8 @@ typedef struct xn_op_inputs {
     xn_op_pixel *stats; /* of softmax: memory */
 } xn_op_inputs;
 
+/* The first image's part of a tensor. */
+void *xn_cuda_part_at(const void *tensor, const xn_view *view, int32_t datatype);
 xn_op_args xn_op_args_of(const xn_step *step, int64_t images, const xn_op_inputs *in,
                          const xn_epilogue_args *epilogue);
 /* The rest of an epilogue, of v that lies whole in memory, fp32, or int32 where the real output is;

@@ -6,10 +6,11 @@ static int64_t pitch_of(const xn_view *view, int64_t whole) {
     return view->pitch ? view->pitch : whole;
 }
 
-static const void *part_at(const void *tensor, const xn_view *view, int32_t datatype) {
-    if (!tensor || datatype == XN_BITS)
-        return tensor;
-    return (const char *)tensor + (size_t)view->offset * xn_datatype_bytes((xn_datatype)datatype);
+void *xn_cuda_part_at(const void *tensor, const xn_view *view, int32_t datatype) {
+    char *whole = (char *)const_cast<void *>(tensor);
+    if (!whole || datatype == XN_BITS)
+        return whole;
+    return whole + (size_t)view->offset * xn_datatype_bytes((xn_datatype)datatype);
 }
 
 static void set_geometry(xn_op_args *a, const xn_conv *c, int64_t images) {
@@ -80,9 +81,9 @@ xn_op_args xn_op_args_of(const xn_step *step, int64_t images, const xn_op_inputs
     a.layout = step->input_layout;
     a.in_unit =
         a.layout == XN_LAYOUT_BYTES ? (c->channels - 1) / 8 + 1 : xn_packed_words(c->channels);
-    a.input = part_at(in->input, &step->input_view, c->input_datatype);
+    a.input = xn_cuda_part_at(in->input, &step->input_view, c->input_datatype);
     a.input_pitch = pitch_of(&step->input_view, c->channels * a.in_plane);
-    a.second = part_at(in->second, &step->second_view, step->second_datatype);
+    a.second = xn_cuda_part_at(in->second, &step->second_view, step->second_datatype);
     a.second_pitch = pitch_of(&step->second_view, c->channels);
     a.second_datatype = step->second_datatype;
     a.stats = in->stats;
