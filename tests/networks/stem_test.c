@@ -34,20 +34,30 @@ static const xn_tensor *reals(nw_net *net, xn_rng *rng, float centre, float reac
     return nw_tensor(net, to, d0, d1, d2, d3);
 }
 
-/* fast: a geometry of networks that are served, which kernels are made for. */
-static void draw(xn_rng *rng, bool fast, stem *s) {
-    *s = (stem){.normalised = below(rng, 4) > 0,
-                .pool = below(rng, 3) > 0,
-                .relu = below(rng, 4) == 0,
-                .clip = below(rng, 8) == 0,
-                .sign = below(rng, 3) == 0,
-                .nhwc = below(rng, 3) > 0,
-                .channels = fast ? 3 : 1 + below(rng, 5),
-                .height = fast ? 20 + below(rng, 30) : 3 + below(rng, 20),
-                .width = fast ? 4 * (5 + below(rng, 24)) + (below(rng, 4) ? 0 : 70 * below(rng, 4))
-                              : 3 + below(rng, 40),
-                .filters = fast ? 16 * (below(rng, 2) ? 4 : 1 + below(rng, 8)) : 1 + below(rng, 70),
-                .stride = fast ? 2 : 1 + below(rng, 3)};
+/* Geometries of networks that are served, which kernels are made for: FAST, WIDE as stem_wide.cuh
+ * takes them. */
+enum { ANY, FAST, WIDE };
+
+static void draw(xn_rng *rng, int kind, stem *s) {
+    const bool fast = kind > ANY, wide = kind == WIDE;
+    *s =
+        (stem){.normalised = below(rng, 4) > 0,
+               .pool = wide || below(rng, 3) > 0,
+               .relu = below(rng, 4) == 0,
+               .clip = below(rng, 8) == 0,
+               .sign = below(rng, 3) == 0,
+               .nhwc = below(rng, 3) > 0,
+               .channels = fast ? 3 : 1 + below(rng, 5),
+               .height = wide   ? 9 + below(rng, 14)
+                         : fast ? 20 + below(rng, 30)
+                                : 3 + below(rng, 20),
+               .width = wide   ? 224 + 16 * below(rng, 8)
+                        : fast ? 4 * (5 + below(rng, 24)) + (below(rng, 4) ? 0 : 70 * below(rng, 4))
+                               : 3 + below(rng, 40),
+               .filters = wide   ? 64 * (1 + below(rng, 2))
+                          : fast ? 16 * (below(rng, 2) ? 4 : 1 + below(rng, 8))
+                                 : 1 + below(rng, 70),
+               .stride = fast ? 2 : 1 + below(rng, 3)};
     s->kernel_h = s->kernel_w = fast ? (below(rng, 2) ? 7 : 3) : 1 + below(rng, 7);
     s->pad = fast || below(rng, 2) ? s->kernel_h / 2 : below(rng, 5);
     while (s->height + 2 * s->pad < s->kernel_h || s->width + 2 * s->pad < s->kernel_w)
@@ -177,12 +187,12 @@ static void check_oracle(const stem *s, const uint8_t *u, const float *got, xn_p
 }
 
 /* Of `images` images, of which the first are compared with the oracle, in batches of each size. */
-static void check_stem(uint64_t seed, bool fast, xn_precision precision, int images, int smallest,
+static void check_stem(uint64_t seed, int kind, xn_precision precision, int images, int smallest,
                        int largest) {
     xn_rng rng = {seed};
     stem s;
     char text[200];
-    draw(&rng, fast, &s);
+    draw(&rng, kind, &s);
     build(&rng, precision, &s);
     snprintf(text, sizeof text, "seed %llu: %lldx%lldx%lld to %lld by %lld, stride %lld%s%s%s",
              (unsigned long long)seed, (long long)s.channels, (long long)s.height,
@@ -213,16 +223,17 @@ static void check_stem(uint64_t seed, bool fast, xn_precision precision, int ima
 }
 
 START_TEST(stems) {
-    for (int n = 0; n < STEMS / 4; n++)
-        check_stem(xn_test_seed() + (uint64_t)n, _i & 1,
-                   _i & 2 ? XN_PRECISION_FP16 : XN_PRECISION_FP32, IMAGES, 1, 2);
+    const int kind = _i / 2;
+    for (int n = 0; n < (kind == WIDE ? STEMS / 16 : STEMS / 4); n++)
+        check_stem(xn_test_seed() + (uint64_t)n, kind,
+                   _i & 1 ? XN_PRECISION_FP16 : XN_PRECISION_FP32, IMAGES, 1, 2);
 }
 END_TEST
 
 /* Many images: a kernel cuts them into larger parts. */
 START_TEST(many_images) {
-    check_stem(xn_test_seed() + (uint64_t)_i, true, _i & 1 ? XN_PRECISION_FP16 : XN_PRECISION_FP32,
-               MANY, MANY, MANY);
+    check_stem(xn_test_seed() + (uint64_t)_i, FAST + _i / 2,
+               _i & 1 ? XN_PRECISION_FP16 : XN_PRECISION_FP32, MANY, MANY, MANY);
 }
 END_TEST
 
@@ -266,7 +277,7 @@ END_TEST
 XN_SUITE(networks_stem) {
     Suite *s = suite_create("networks_stem");
     TCase *t = xn_test_case(s, "stem", 300);
-    tcase_add_loop_test(t, stems, 0, 4);
+    tcase_add_loop_test(t, stems, 0, 6);
     tcase_add_loop_test(t, many_images, 0, 4);
     tcase_add_test(t, digits);
     tcase_add_test(t, others_stay);

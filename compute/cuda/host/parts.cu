@@ -202,23 +202,23 @@ static void fill_tiles(const xn_weights *w, void *out) {
         }
 }
 
-/* [O/64][planes][steps of K][halves][64][4] words: of each step lane l has words l % 4 of both
- * halves. Byte n of a row i of taps is of word n / 4 of lane i for the first 16, then the lane is
- * that of two rows (stem_wide.cuh). */
+/* [O/64][planes][chunks][64][16] bytes (stem_wide.cuh): the first 16 bytes of rows 0 to 6 of taps,
+ * the rest of rows 6, 0 and 1, 2 and 3, 4 and 5, zeros. A rest has bytes 16 to 19 of both rows,
+ * then byte 20 of both. */
 static void fill_wide(const xn_weights *w, void *out) {
     const xn_planes *p = w->planes;
     const int32_t row = p->terms / p->kernel_h;
     for (int32_t o = 0; o < w->out_channels; o++)
         for (int32_t at = 0; at < p->terms; at++) {
             const int32_t i = at / row, n = at % row;
-            const int32_t slot = n == 20 ? 9 : n >= 16 ? 6 + i % 2 : i < 6 ? i : 8; /* of a lane */
-            const int32_t lane = n < 16 ? n / 4 : i / 2, byte = n < 20 ? n % 4 : i % 2;
-            const int32_t filter = o % 16 / 2 * 8 + o % 64 / 16 * 2 + o % 2;
-            for (int32_t d = 0; d < 2; d++) {
-                const int64_t step = (o / XN_STEM_WIDE_FILTERS * 2 + d) * XN_STEM_WIDE_STEPS * 2;
-                ((uint8_t *)
-                     out)[((step + slot) * XN_STEM_WIDE_FILTERS + filter) * 16 + lane * 4 + byte] =
-                    stem_digit(w, o, at, d);
+            const int32_t chunk = n < 16 ? i : i < 6 ? 8 + i / 2 : 7;
+            const int32_t byte = n < 16 ? n : n < 20 ? n - 16 + i % 2 * 4 : 8 + i % 2;
+            for (int32_t d = 0; d < p->count; d++) {
+                const int64_t plane = (int64_t)(o / XN_STEM_WIDE_FILTERS) * p->count + d;
+                ((uint8_t *)out)[((plane * XN_STEM_WIDE_CHUNKS + chunk) * XN_STEM_WIDE_FILTERS +
+                                  o % XN_STEM_WIDE_FILTERS) *
+                                     16 +
+                                 byte] = stem_digit(w, o, at, d);
             }
         }
 }
@@ -268,7 +268,7 @@ static const kind kinds[] = {
      fill_stem_border},
     {tiles_words, fill_tiles<0>},
     {tiles_words, fill_tiles<1>},
-    {[](weights *) -> int64_t { return 2 * XN_STEM_WIDE_STEPS * 32 / 4; }, fill_wide},
+    {WORDS(w->planes->count * INT64_C(4) * XN_STEM_WIDE_CHUNKS), fill_wide},
     {mma_words<XN_PRECISION_TF32>, fill_mma<XN_PRECISION_TF32, true>}, /* XN_CUDA_PART_TF32_SIGNS */
     {mma_words<XN_PRECISION_TF32>, fill_mma<XN_PRECISION_TF32, false>},
     {mma_words<XN_PRECISION_FP16>, fill_mma<XN_PRECISION_FP16, true>},

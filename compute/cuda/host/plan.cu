@@ -37,7 +37,7 @@ void xn_cuda_plan_terms(const xn_plan *plan, double terms[XN_CUDA_TERMS]) {
 }
 
 xn_cuda_part xn_cuda_stem_part(const xn_plan *plan, const xn_planes *planes) {
-    if (xn_cuda_stem_is_wide(&plan->step, planes->count, &plan->stream->device->chip))
+    if (xn_cuda_stem_is_wide(&plan->step, &plan->stream->device->chip))
         return XN_CUDA_PART_STEM_WIDE;
     if (!xn_cuda_stem_has_tiles(&plan->step, &plan->stream->device->chip))
         return XN_CUDA_PART_STEM;

@@ -170,12 +170,16 @@ bool xn_cuda_stem_has_tiles(const xn_step *step, const xn_cuda_chip *chip) {
     return tile_bytes(&a) <= SHARED_BYTES;
 }
 
-bool xn_cuda_stem_is_wide(const xn_step *step, int32_t planes, const xn_cuda_chip *chip) {
+/* Whole tiles of columns, whose borders differ only where a lane has them: in a tile's first two
+ * columns and its last. */
+bool xn_cuda_stem_is_wide(const xn_step *step, const xn_cuda_chip *chip) {
     const xn_conv *c = &step->conv;
-    return chip->wgmma && xn_cuda_stem_has_tiles(step, chip) && step->pool && planes == 2 &&
-           c->channels == 3 && c->stride_h == 2 && c->stride_w == 2 && c->pad_left == 3 &&
-           c->kernel_w < XN_STEM_COLUMNS && c->out_channels % XN_STEM_WIDE_FILTERS == 0 &&
-           c->epilogue.datatype != XN_FP32;
+    const int32_t width = step->stem_width;
+    return chip->wgmma && xn_cuda_stem_has_tiles(step, chip) && step->pool && c->channels == 3 &&
+           c->stride_h == 2 && c->stride_w == 2 && c->pad_left <= 4 && width >= WIDE_COLUMNS &&
+           width % 2 == 0 && c->kernel_w < XN_STEM_COLUMNS &&
+           2 * (width - 2) - c->pad_left + c->kernel_w <= c->width && c->width % 4 == 0 &&
+           step->input_view.offset % 4 == 0 && c->out_channels % XN_STEM_WIDE_FILTERS == 0;
 }
 
 typedef void (*stem_function)(const stem_args);
@@ -198,24 +202,18 @@ static bool have_vectors(const stem_args *a, int32_t each) {
 
 static cudaError_t launch_wide(stem_args *a, const xn_cuda_chip *chip, bool overlapped,
                                cudaStream_t stream) {
-    const xn_conv *c = &a->conv;
-    const int32_t across = (c->out_width - 1) / WIDE_ACROSS + 1;
-    const int32_t filters = c->out_channels / XN_STEM_WIDE_FILTERS;
-    double least = 0.0;
-    for (int32_t band = 1; band <= c->out_height; band++) {
-        const int32_t bands = (c->out_height - 1) / band + 1;
-        const double blocks = (double)(a->images * bands * across * filters);
-        const double cost = (band + 2.0) * std::max(1.4, std::ceil(blocks / chip->multiprocessors));
-        if (band == 1 || cost < least) {
-            a->band = band;
-            a->bands = bands;
-            least = cost;
-        }
-    }
+    const int32_t tiles = (a->width - WIDE_COLUMNS + 95) / 96 + 1;
+    const int32_t filters = a->conv.out_channels / XN_STEM_WIDE_FILTERS;
+    const int64_t rows = a->images * a->conv.out_height;
+    const int64_t places = (int64_t)chip->multiprocessors * (a->count == 2 ? 3 : 2);
+    a->band = (int32_t)((rows * filters * tiles - 1) / places + 1);
+    a->row_bytes = a->conv.width * (a->nhwc ? 3 : 1);
+    a->word_bytes = a->nhwc ? 256 : a->conv.height * a->conv.width;
     a->vectors = have_vectors(a, 8);
-    const dim3 grid((unsigned)(a->images * a->bands), (unsigned)filters, (unsigned)across);
-    return xn_cuda_launch_with(stem_wide_kernel, grid, WIDE_WARPS * 32, WIDE_DYNAMIC, overlapped,
-                               stream, *a);
+    const dim3 grid((unsigned)((rows - 1) / a->band + 1), (unsigned)filters, (unsigned)tiles);
+    return xn_cuda_launch_with(a->count == 2 ? stem_wide_kernel<2> : stem_wide_kernel<3>, grid,
+                               WIDE_THREADS, WIDE_DYNAMIC + (size_t)a->count * WIDE_PLANE,
+                               overlapped, stream, *a);
 }
 
 cudaError_t xn_cuda_stem_launch(const xn_step *step, int64_t images, const xn_cuda_chip *chip,
@@ -251,7 +249,7 @@ cudaError_t xn_cuda_stem_launch(const xn_step *step, int64_t images, const xn_cu
             return e;
     }
     a.quads = a.quads && (uintptr_t)a.input % 4 == 0;
-    if (xn_cuda_stem_is_wide(step, a.count, chip))
+    if (xn_cuda_stem_is_wide(step, chip))
         return launch_wide(&a, chip, overlapped, stream);
     a.vectors = have_vectors(&a, a.pool ? 2 : 4);
     const int32_t filters = a.filter_warps * XN_STEM_FILTERS;
@@ -266,7 +264,9 @@ cudaError_t xn_cuda_stem_load(const xn_cuda_chip *chip) {
     bool usable = true;
     cudaError_t e = xn_cuda_load(stem_any_kernel);
     if (e == cudaSuccess && chip->wgmma)
-        e = xn_cuda_load_wgmma(stem_wide_kernel, WIDE_DYNAMIC, &usable);
+        e = xn_cuda_load_wgmma(stem_wide_kernel<2>, WIDE_DYNAMIC + 2 * WIDE_PLANE, &usable);
+    if (e == cudaSuccess && chip->wgmma)
+        e = xn_cuda_load_wgmma(stem_wide_kernel<3>, WIDE_DYNAMIC + 3 * WIDE_PLANE, &usable);
     const stem_function *all = &kernels[0][0][0][0];
     for (size_t n = 0; chip->matrix && n < sizeof kernels / sizeof *all; n++)
         if (e == cudaSuccess)

@@ -47,6 +47,8 @@ struct stem_args {
     int32_t even_rows[2]; /* rows of windows all of whose rows have one border: first, last + 1 */
     int32_t filter_warps; /* of a block; the others share the band */
     int32_t bits_pitch, bits_unit; /* of a pixel, in units; bytes of a unit */
+    int32_t row_bytes, word_bytes; /* of the picture (stem_wide.cuh): a row or a plane's; from one
+                                      word of a thread's to its next */
     int32_t none;                  /* the border of columns that are not there: -infinity */
     bool quads;                    /* 4 pixels are read as 3 aligned words */
     bool vectors;                  /* neighbouring outputs are stored at once */

@@ -18,7 +18,7 @@ enum {
     XN_STEM_COLUMNS = 8,  /* and positions of a row of taps: 32 bytes, a matrix instruction's */
     XN_STEM_FILTERS = 16, /* of a warp */
     XN_STEM_WIDE_FILTERS = 64, /* of a block of stem_wide.cuh, */
-    XN_STEM_WIDE_STEPS = 5     /* and steps of 32 bytes */
+    XN_STEM_WIDE_CHUNKS = 12   /* and chunks of 16 bytes of their planes */
 };
 
 /* Rows of taps that the tile kernel is compiled for. */
@@ -36,7 +36,7 @@ static inline int32_t xn_stem_shift(const xn_conv *c) {
 bool xn_cuda_stem_has_tiles(const xn_step *step, const xn_cuda_chip *chip);
 
 /* Whether stem_wide.cuh runs it instead. */
-bool xn_cuda_stem_is_wide(const xn_step *step, int32_t planes, const xn_cuda_chip *chip);
+bool xn_cuda_stem_is_wide(const xn_step *step, const xn_cuda_chip *chip);
 
 cudaError_t xn_cuda_stem_launch(const xn_step *step, int64_t images, const xn_cuda_chip *chip,
                                 const xn_cuda_stem_io *io, const xn_epilogue_args *epilogue,

@@ -1,20 +1,18 @@
-/* stem_wide.cuh: the kernel of stems of pictures of three channels with a pool behind them, with
- * two planes, where there is wgmma (sm_90a).
+/* stem_wide.cuh: the kernel of stems of pictures of three channels with a pool behind them, where
+ * there is wgmma (sm_90a).
  *
- * Outputs of the convolution are the rows of the products, filters the columns. So a lane reads
- * pixels into registers from any place, and only filters are operands in shared memory.
+ * Filters are the rows of the products, 64 of a block, and the 112 columns of a row of the
+ * convolution are the columns. Both operands lie in shared memory. Columns are in such an order
+ * that lane 4 g + t of a warp has 28 neighbours of two filters: 14 windows of the pool, of which
+ * only the first needs a column of another lane.
  *
- * A block sweeps down a band of rows of windows, 56 windows wide. Each of its 8 warps has 7 windows
- * and the 15 columns that they see: row g of its 16 rows of products is column 2 g - 1 of them, row
- * g + 8 column 2 g, of which the last is of no window. So no warp needs what another has. Lane 4 g
- * + t has window g and of 64 filters 16 t to 16 t + 15, whose bits are half a word.
+ * The picture is laid out as an operand once. A pair of its rows is three chunks of 16 bytes a
+ * column: the first 16 of the 21 bytes that a window sees of each row, and the rest of both. Row r
+ * of the convolution sees pairs r to r + 3, which lie in a ring of 6: 11 chunks, so 6 steps of 32
+ * bytes a plane. While products run, the next pair is laid out from the rows as they lie in memory,
+ * which were copied a row ago, the pair behind it is copied, and finished reals are stored.
  *
- * The 147 bytes of a convolution's window take 5 steps of 32 bytes. Of a step each lane has two
- * words, so ten in all: word t of each of the 7 rows of 21 bytes, word 4 of rows 2 t and 2 t + 1,
- * and the last bytes of these two (fill_wide, parts.cu).
- *
- * Rows of the picture lie in a ring of 16. While a row of windows is made, the four rows that the
- * next one needs besides are on their way in registers. */
+ * A block has a run of rows of windows, which may begin in one image and end in another. */
 #ifndef XN_CUDA_STEM_WIDE_CUH
 #define XN_CUDA_STEM_WIDE_CUH
 
@@ -23,347 +21,475 @@
 #include "wgmma_ptx.cuh"
 
 enum {
-    WIDE_WARPS = 8,
-    WIDE_WINDOWS = 7,                        /* of a warp */
-    WIDE_ACROSS = WIDE_WARPS * WIDE_WINDOWS, /* of a block */
-    WIDE_RING = 16,
-    WIDE_PAIRS = WIDE_RING / 2 + 1,                      /* of rows: no bank conflicts */
-    WIDE_PLACES = WIDE_ACROSS + 4,                       /* of windows in a row */
-    WIDE_STEP = XN_STEM_WIDE_FILTERS * 32,               /* bytes of filters, of a plane */
-    WIDE_STAGE = XN_STEM_WIDE_FILTERS * WIDE_ACROSS * 2, /* of a row of windows */
-    WIDE_STAGES = 4                                      /* two are written, two read */
-};
-
-/* Rows of the picture, three bytes a pixel. They are there twice, so that windows of odd columns of
- * the convolution (h = 0) and of even ones both begin at words. Two rows of both lie together,
- * which are an operand's registers. last: the 21st bytes of windows' rows. */
-struct wide_ring {
-    uint32_t words[3 * WIDE_PLACES][WIDE_PAIRS][2][2]; /* [row % 2][h] */
-    uint8_t last[WIDE_PLACES][WIDE_PAIRS][2][2];       /* [h][row % 2] */
-};
-
-/* What the filters of a block have: scale, the border of windows inside the picture, shift. */
-enum { WIDE_SCALE, WIDE_INSIDE, WIDE_SHIFT, WIDE_NUMBERS };
-enum {
-    WIDE_DYNAMIC = WIDE_STAGES * WIDE_STAGE + WIDE_NUMBERS * XN_STEM_WIDE_FILTERS * 4 /* bytes */
+    WIDE_THREADS = 128,
+    WIDE_COLUMNS = 112,
+    WIDE_WINDOWS = WIDE_COLUMNS / 8, /* of a lane */
+    WIDE_CHUNK = WIDE_COLUMNS * 16,  /* bytes, of all columns */
+    WIDE_SLOT = 3 * WIDE_CHUNK,      /* of a pair of rows */
+    WIDE_RING = 6,                   /* even: two pairs lie side by side where they must */
+    WIDE_ROW = 192,                  /* words of a row as it lies in memory, or of its planes */
+    WIDE_PAIR = 2 * WIDE_ROW,
+    WIDE_FILTERS = XN_STEM_WIDE_FILTERS * 16, /* bytes of a chunk */
+    WIDE_PLANE = XN_STEM_WIDE_CHUNKS * WIDE_FILTERS,
+    WIDE_STAGE = 240, /* bytes of a filter's reals: two rows of fp16 or one of fp32, no conflicts */
+    WIDE_DYNAMIC = WIDE_RING * WIDE_SLOT + 8 * WIDE_PAIR /* and planes */
 };
 
 #if XN_HAS_WGMMA
 
-/* acc[64 x 64] = (ADD ? acc : 0) + a[64 x 32] * b[64 x 32]. */
-template <bool ADD>
-__device__ __forceinline__ void wide_mma(int32_t (&d)[32], const uint32_t (&a)[4], uint64_t b) {
-    asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "{%32, %33, %34, %35}, %36, p; }"
-                 : XN_WGMMA_8(0), XN_WGMMA_8(8), XN_WGMMA_8(16), XN_WGMMA_8(24)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD));
+/* acc[64 x 112] = (add ? acc : 0) + a[64 x 32] * b[112 x 32]. */
+__device__ __forceinline__ void wide_mma(int32_t (&d)[56], uint64_t a, uint64_t b, int32_t add) {
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %58, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n112k32.s32.s8.u8 {" XN_WGMMA_NAMES_56
+                 "}, %56, %57, p; }"
+                 : XN_WGMMA_56
+                 : "l"(a), "l"(b), "r"(add));
 }
 
-/* Sums of row `row` of the convolution. m: the lane's window. */
-__device__ __forceinline__ void wide_multiply(const wide_ring &ring, int32_t m, int32_t row,
-                                              uint64_t filters, int32_t (&acc)[32]) {
-    const int32_t t = (int32_t)(threadIdx.x % 4);
-    uint32_t pixels[XN_STEM_WIDE_STEPS][4];
-    const int32_t pair = (row + t) % (WIDE_RING / 2);
-    const uint32_t(*from)[WIDE_PAIRS][2][2] = ring.words + 3 * (m + 1);
+/* Where the pairs of rows that a row of the convolution sees lie in the ring, in units of 16 bytes
+ * (of descriptors). */
+struct wide_pairs {
+    uint32_t begin, at[4];
+
+    __device__ __forceinline__ wide_pairs(uint32_t ring, int32_t slot) {
+        begin = ring >> 4;
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-        const uint4 v =
-            *(const uint4 *)(k < 3 ? from[t][(row + k) % (WIDE_RING / 2)] : from[4][pair]);
-        pixels[k][0] = v.x;
-        pixels[k][1] = v.y;
-        pixels[k][2] = v.z;
-        pixels[k][3] = v.w;
+        for (int n = 0; n < 4; n++)
+            at[n] = begin + (uint32_t)(slot + n) * (WIDE_SLOT >> 4);
     }
-    const uint2 v = *(const uint2 *)from[t][(row + 3) % (WIDE_RING / 2)];
-    const uint32_t last = *(const uint32_t *)ring.last[m + 2][pair];
-    pixels[4][0] = v.x;
-    pixels[4][1] = v.y;
-    pixels[4][2] = last; /* two bytes of it */
-    pixels[4][3] = last >> 16;
-#pragma unroll
-    for (int p = 1; p >= 0; p--) {
-        const uint64_t plane = filters + p * XN_STEM_WIDE_STEPS * (WIDE_STEP >> 4);
-        xn_wgmma_fence();
-        if (p)
-            wide_mma<false>(acc, pixels[0], plane);
-        else
-            wide_mma<true>(acc, pixels[0], plane);
-#pragma unroll
-        for (int i = 1; i < XN_STEM_WIDE_STEPS; i++)
-            wide_mma<true>(acc, pixels[i], plane + i * (WIDE_STEP >> 4));
-        xn_wgmma_commit();
-        xn_wgmma_wait<0>();
-#pragma unroll
-        for (int n = 0; n < 32; n++)
-            acc[n] *= p ? 128 : 1;
+    __device__ __forceinline__ uint32_t next() const {
+        return at[3] < begin + (WIDE_RING - 1) * (WIDE_SLOT >> 4) ? at[3] + (WIDE_SLOT >> 4)
+                                                                  : begin;
     }
-}
-
-/* Four filters of the lane's. */
-__device__ __forceinline__ void wide_take(const float4 &four, float (&v)[4]) {
-    v[0] = four.x;
-    v[1] = four.y;
-    v[2] = four.z;
-    v[3] = four.w;
-}
-
-/* most = max(most, values of sums of row `row`), in floats; FIRST: most = values. x: the lane's
- * first column. */
-template <bool FIRST>
-__device__ __forceinline__ void wide_values(const stem_args &a, const float4 *numbers, int32_t o,
-                                            int32_t x, int32_t row, const int32_t (&sum)[32],
-                                            int32_t (&most)[32]) {
-    const int32_t classes =
-        xn_planes_class(row, a.height, a.top, a.bottom) * (a.left + 2 + a.right);
+    __device__ __forceinline__ void go_on() {
+        const uint32_t last = next();
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const bool there =
-            (uint32_t)row < (uint32_t)a.height && (uint32_t)(x + h) < (uint32_t)a.width;
-        const float *own = a.border + o +
-                           (there ? (classes + xn_planes_class(x + h, a.width, a.left, a.right)) *
-                                        a.conv.out_channels
-                                  : a.none);
-#pragma unroll
-        for (int q = 0; q < 4; q++) {
-            float scale[4], border[4];
-            wide_take(numbers[WIDE_SCALE * 16 + 4 * q], scale);
-            wide_take(__ldg((const float4 *)own + q), border);
-#pragma unroll
-            for (int n = 0; n < 4; n++) {
-                const int i = 4 * (2 * q + n / 2) + 2 * h + n % 2;
-                const float v = fmaf((float)sum[i], scale[n], border[n]);
-                most[i] = __float_as_int(FIRST ? v : fmaxf(v, __int_as_float(most[i])));
-            }
-        }
-    }
-}
-
-/* The lane's filters' largest value in its window, from that of each column; sums: from the largest
- * sums, all with the border of windows inside the picture. */
-__device__ __forceinline__ void wide_results(const float4 *numbers, bool sums,
-                                             const int32_t (&most)[32], float (&result)[16]) {
-    int32_t next[16];
-#pragma unroll
-    for (int n = 0; n < 16; n++)
-        next[n] = __shfl_down_sync(0xffffffffu, most[n / 2 * 4 + n % 2], 4);
-    if (sums) {
-#pragma unroll
-        for (int q = 0; q < 4; q++) {
-            float scale[4], border[4];
-            wide_take(numbers[WIDE_SCALE * 16 + 4 * q], scale);
-            wide_take(numbers[WIDE_INSIDE * 16 + 4 * q], border);
-#pragma unroll
-            for (int n = 4 * q; n < 4 * q + 4; n++) {
-                const int at = n / 2 * 4 + n % 2;
-                result[n] = fmaf((float)max(max(most[at], most[at + 2]), next[n]), scale[n % 4],
-                                 border[n % 4]);
-            }
-        }
-    } else
-#pragma unroll
-        for (int n = 0; n < 16; n++) { /* a NaN is less than any value */
-            const int at = n / 2 * 4 + n % 2;
-            result[n] = fmaxf(__int_as_float(most[at]), -INFINITY);
-            result[n] = fmaxf(result[n], __int_as_float(most[at + 2]));
-            result[n] = fmaxf(result[n], __int_as_float(next[n]));
-        }
-}
-
-/* What a thread adds to the rows of the picture: four pixels of a row, and with those of the next
- * lane the words that begin in them. */
-struct wide_quad {
-    const uint8_t *image;
-    int32_t x, row, place;
-
-    /* Of those that row of windows y needs besides the row above. */
-    __device__ __forceinline__ void read(const stem_args &a, int32_t y, uint32_t (&raw)[3]) const {
-        const int32_t at = 4 * y + row - a.conv.pad_top;
-        if (a.quads) {
-            stem_read_quad(a, image, at, x, raw);
-            return;
-        }
-        raw[0] = raw[1] = raw[2] = 0;
-#pragma unroll 1
-        for (int n = 0; n < 4; n++) {
-            const uint32_t word = stem_pixel(a, image, at, x + n);
-            raw[0] |= (word & 0xff) << 8 * n;
-            raw[1] |= (word >> 8 & 0xff) << 8 * n;
-            raw[2] |= (word >> 16) << 8 * n;
-        }
-    }
-    __device__ __forceinline__ void write(const stem_args &a, int32_t y, const uint32_t (&raw)[3],
-                                          wide_ring &ring) const {
-        const int32_t line = (4 * y + row) % WIDE_RING;
-        const uint32_t r = raw[0], g = raw[1], b = raw[2];
-        uint32_t s[6] = {r, g, b};
-        if (!a.nhwc || !a.quads) {
-            s[0] = __byte_perm(__byte_perm(r, g, 0x0140), b, 0x2410);
-            s[1] = __byte_perm(__byte_perm(r, g, 0x0625), b, 0x2150);
-            s[2] = __byte_perm(__byte_perm(r, g, 0x0073), b, 0x7106);
-        }
-#pragma unroll
-        for (int n = 0; n < 3; n++)
-            s[3 + n] = __shfl_down_sync(0xffffffffu, s[n], 1);
-        if (threadIdx.x % 32 == 31 || place >= WIDE_PLACES - 1)
-            return;
-        uint32_t *to = &ring.words[3 * place][line / 2][line % 2][0];
-        enum { WORD = WIDE_PAIRS * 4 };
-#pragma unroll
-        for (int n = 0; n < 3; n++) {
-            to[(n + 3) * WORD] = __funnelshift_r(s[n + 2], s[(n + 3) % 6], 8);
-            to[n * WORD + 1] = __funnelshift_r(s[n], s[n + 1], 24);
-        }
-        ring.last[place][line / 2][0][line % 2] = (uint8_t)(s[1] >> 8);
-        ring.last[place][line / 2][1][line % 2] = (uint8_t)(s[2] >> 24);
+        for (int n = 0; n < 4; n++)
+            at[n] = n < 3 ? at[n + 1] : last;
     }
 };
 
-/* Rows of windows `from` to `last`, an even one and the next, from their stages to memory. A thread
- * has 8 outputs of a row, of every 16th filter. at: the block's first output. */
-__device__ __forceinline__ void wide_flush(const stem_args &a, int64_t at, const char *stages,
-                                           int32_t from, int32_t last, int32_t across) {
-    enum { PIECES = WIDE_ACROSS / 8 };
-    const int32_t filter = (int32_t)threadIdx.x / (2 * PIECES), n = threadIdx.x % (2 * PIECES);
-    const int32_t y = last / 2 * 2 + n / PIECES, x = n % PIECES * 8;
-    if (filter >= 16 || y < from || y > last || x >= across)
-        return;
-    const char *own = stages + y % WIDE_STAGES * WIDE_STAGE +
-                      (filter / 2 * 8 + filter % 2) * (WIDE_ACROSS * 2) + x * 2;
-    __half *to = (__half *)a.e.output + at + filter * a.plane + y * a.conv.out_width + x;
+/* acc = (add ? acc : 0) + a plane of the filters times a row of the convolution, odd or even. Steps
+ * 4 and 5 are the rest of the first three pairs: of two that lie side by side, and of one beside
+ * zeros. */
+template <int ODD>
+__device__ __forceinline__ void wide_plane(uint32_t filters, const wide_pairs &pairs, bool add,
+                                           int32_t (&acc)[56]) {
+    enum { ROWS_8 = 128, REST = 2 * WIDE_CHUNK };
+    xn_wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < XN_STEM_WIDE_FILTERS / 16; k++, to += 16 * a.plane) {
-        const __half *values = (const __half *)(own + 2 * k * (WIDE_ACROSS * 2));
-        if (a.vectors)
-            *(uint4 *)to = *(const uint4 *)values;
-        else
-#pragma unroll 1
-            for (int32_t i = 0; i < min(across - x, 8); i++)
-                to[i] = values[i];
+    for (int n = 0; n < 6; n++) {
+        const int chunk = n < 4 ? 2 * n : n == 4 ? 8 + ODD : ODD ? 8 : 10;
+        const uint32_t pair = pairs.at[n < 4 ? n : n == 4 ? ODD : ODD ? 0 : 2];
+        const uint32_t a =
+            xn_matrix_low(filters + chunk * WIDE_FILTERS, (n == 5 && ODD ? 3 : 1) * WIDE_FILTERS);
+        const uint32_t b = pair + xn_matrix_low(n < 4 ? 0 : REST, n == 3   ? REST
+                                                                  : n == 4 ? WIDE_SLOT
+                                                                           : WIDE_CHUNK);
+        wide_mma(acc, xn_matrix(a, ROWS_8), xn_matrix(b, ROWS_8), n || add);
     }
+    xn_wgmma_commit();
+}
+
+__device__ __forceinline__ int32_t wide_largest(int32_t a, int32_t b, int32_t c) {
+    return __vimax3_s32(a, b, c);
+}
+__device__ __forceinline__ float wide_largest(float a, float b, float c) {
+    return fmaxf(fmaxf(a, b), c);
+}
+
+/* Of a filter's windows the largest sum of a row in fp32, or its value; behind them the sums of the
+ * lane's columns at the picture's sides, which no window has then. */
+enum { WIDE_SIDE = WIDE_WINDOWS, WIDE_SUMS = WIDE_WINDOWS + 2 };
+struct wide_lane {
+    float of[2][WIDE_SUMS];
+};
+
+template <typename T>
+__device__ __forceinline__ void wide_windows(const T (&c)[2 * WIDE_WINDOWS],
+                                             float (&sum)[WIDE_SUMS]) {
+    enum { LAST = WIDE_WINDOWS - 1 };
+    const int32_t t = (int32_t)(threadIdx.x % 4);
+    const T before = __shfl_up_sync(0xffffffffu, c[2 * LAST + 1], 1, 4);
+    sum[0] = (float)wide_largest(before, c[0], c[1]); /* not of lane 0 */
+    sum[1] = (float)wide_largest(t ? c[1] : c[2], c[2], c[3]);
+#pragma unroll
+    for (int n = 2; n < LAST; n++)
+        sum[n] = (float)wide_largest(c[2 * n - 1], c[2 * n], c[2 * n + 1]);
+    sum[LAST] =
+        (float)wide_largest(c[2 * LAST - 1], c[2 * LAST], t < 3 ? c[2 * LAST + 1] : c[2 * LAST]);
+    sum[WIDE_SIDE] = (float)(t < 3 ? c[0] : c[2 * LAST + 1]);
+    sum[WIDE_SIDE + 1] = (float)c[1];
+}
+
+/* The sums of a row of the convolution. Called: before(n) and meanwhile(n) before products of plane
+ * 1 - n and while they run, then() behind all products. */
+template <int PLANES, int ODD, class Before, class Meanwhile, class Then>
+__device__ __forceinline__ void wide_multiply(uint32_t filters, const wide_pairs &pairs,
+                                              wide_lane &sum, Before before, Meanwhile meanwhile,
+                                              Then then) {
+    typedef stem_number<PLANES> number;
+    int32_t acc[56];
+    uint32_t low[PLANES == 2 ? 1 : 28];
+    before(0);
+    wide_plane<ODD>(filters + WIDE_PLANE, pairs, false, acc);
+    meanwhile(0);
+    xn_wgmma_wait<0>();
+#pragma unroll
+    for (int n = 0; n < 56; n++)
+        acc[n] *= 128;
+    before(1);
+    wide_plane<ODD>(filters, pairs, true, acc);
+    meanwhile(1);
+    xn_wgmma_wait<0>();
+    if constexpr (PLANES == 3) { /* as stem_sum */
+#pragma unroll
+        for (int n = 0; n < 56; n += 2) {
+            low[n / 2] = (acc[n] & 0x3fff) | acc[n + 1] << 16 & 0x3fff0000;
+            acc[n] >>= 14;
+            acc[n + 1] >>= 14;
+        }
+        wide_plane<ODD>(filters + 2 * WIDE_PLANE, pairs, true, acc);
+        xn_wgmma_wait<0>();
+    }
+    then();
+#pragma unroll
+    for (int f = 0; f < 2; f++) {
+        number column[2 * WIDE_WINDOWS];
+#pragma unroll
+        for (int n = 0; n < 2 * WIDE_WINDOWS; n++) {
+            const int i = n / 2 * 4 + 2 * f + n % 2;
+            if constexpr (PLANES == 2)
+                column[n] = acc[i];
+            else
+                column[n] =
+                    fmaf((float)acc[i], 0x1p14f, (float)(low[i / 2] >> i % 2 * 16 & 0x3fff));
+        }
+        wide_windows(column, sum.of[f]);
+    }
+}
+
+/* What a lane's filters have in row `row` of the convolution: scale, the borders of windows inside
+ * the picture and of columns at its sides, shift. o: the first filter. left: the block's first
+ * column. */
+struct wide_numbers {
+    float scale[2], border[2], side[2][2], shift[2];
+
+    __device__ __forceinline__ void load(const stem_args &a, int32_t o, int32_t left, int32_t row) {
+        const int32_t t = (int32_t)(threadIdx.x % 4), filters = a.conv.out_channels;
+        int32_t inside = a.none, first = a.none, second = a.none;
+        const float *borders = a.border + o;
+        if ((uint32_t)row < (uint32_t)a.height) {
+            const int32_t x = t ? left + WIDE_COLUMNS - 1 : left;
+            borders += xn_planes_class(row, a.height, a.top, a.bottom) * (a.none + filters);
+            inside = a.left * filters;
+            if (t % 3 == 0)
+                first = xn_planes_class(x, a.width, a.left, a.right) * filters;
+            if (t == 0)
+                second = xn_planes_class(x + 1, a.width, a.left, a.right) * filters;
+        }
+#pragma unroll
+        for (int f = 0; f < 2; f++) {
+            scale[f] = __ldg(a.scale + o + 8 * f);
+            border[f] = __ldg(borders + inside + 8 * f);
+            side[f][0] = __ldg(borders + first + 8 * f);
+            side[f][1] = __ldg(borders + second + 8 * f);
+            shift[f] = a.e.what.shift ? __ldg(a.e.shift + o + 8 * f) : 0.0f;
+        }
+    }
+    /* Makes sums values. */
+    __device__ __forceinline__ void apply(wide_lane &v) const {
+        enum { LAST = WIDE_WINDOWS - 1 };
+        const int32_t t = (int32_t)(threadIdx.x % 4);
+#pragma unroll
+        for (int f = 0; f < 2; f++) {
+            const float factor = fabsf(scale[f]);
+            const float first = fmaf(v.of[f][WIDE_SIDE], factor, side[f][0]);
+            const float second = fmaf(v.of[f][WIDE_SIDE + 1], factor, side[f][1]);
+#pragma unroll
+            for (int n = 0; n < WIDE_WINDOWS; n++)
+                v.of[f][n] = fmaf(v.of[f][n], factor, border[f]);
+            if (!(factor + fabsf(border[f]) < INFINITY)) /* a NaN is less than any value */
+#pragma unroll
+                for (int n = 0; n < WIDE_WINDOWS; n++)
+                    v.of[f][n] = fmaxf(v.of[f][n], -INFINITY);
+            v.of[f][0] = t ? v.of[f][0] : fmaxf(first, second);
+            v.of[f][1] = fmaxf(v.of[f][1], second);
+            v.of[f][LAST] = fmaxf(v.of[f][LAST], t ? first : -INFINITY);
+        }
+    }
+};
+
+/* Starts to copy a pair of rows of the picture: words as they lie in memory, zeros outside, of a
+ * row of pixels or of each of its planes. x: the thread's first byte of a row. */
+__device__ __forceinline__ void wide_copy(const stem_args &a, const uint8_t *image, int32_t pair,
+                                          int32_t x, uint32_t *to) {
+    const int32_t half = (int32_t)threadIdx.x / 64, y = 2 * pair + half - a.conv.pad_top;
+    const bool inside = (uint32_t)y < (uint32_t)a.conv.height;
+    image += (int64_t)y * a.row_bytes + x;
+    to += half * WIDE_ROW + threadIdx.x % 64;
+#pragma unroll
+    for (int n = 0; n < 3; n++) {
+        const bool there = (uint32_t)(x + (a.nhwc ? 256 * n : 0)) < (uint32_t)a.row_bytes;
+        xn_copy_async<4>(to + 64 * n, image + n * a.word_bytes, inside && there);
+    }
+    xn_copy_commit();
+}
+
+/* The words of the thread's column in a row of the picture: of pixels, or three of each plane. */
+typedef uint32_t wide_raw[9];
+
+__device__ __forceinline__ void wide_fetch(const stem_args &a, const uint32_t *own, wide_raw &raw) {
+    const uint32_t *second = own + (a.nhwc ? 3 : 64);
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        raw[i] = own[i];
+        raw[3 + i] = second[i];
+        if (!a.nhwc)
+            raw[6 + i] = own[128 + i];
+    }
+}
+
+/* Row n of a pair as the products want it. shift: the bits of the first word that are before the
+ * column. rest: of the pair, which goes with the second. */
+__device__ __forceinline__ void wide_lay(const stem_args &a, const wide_raw &raw, uint32_t shift,
+                                         int n, uint32_t (&rest)[2], char *to) {
+    uint32_t v[6];
+    if (a.nhwc) {
+#pragma unroll
+        for (int i = 0; i < 5; i++)
+            v[i] = __funnelshift_r(raw[i], raw[i + 1], shift);
+        v[5] = raw[5] >> shift;
+    } else {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint32_t r = __funnelshift_r(raw[i], raw[i + 1], shift);
+            const uint32_t g = __funnelshift_r(raw[3 + i], raw[4 + i], shift);
+            const uint32_t b = __funnelshift_r(raw[6 + i], raw[7 + i], shift);
+            v[3 * i] = __byte_perm(__byte_perm(r, g, 0x0140), b, 0x2410);
+            v[3 * i + 1] = __byte_perm(__byte_perm(r, g, 0x0625), b, 0x2150);
+            v[3 * i + 2] = __byte_perm(__byte_perm(r, g, 0x0073), b, 0x7106);
+        }
+    }
+    *(uint4 *)(to + n * WIDE_CHUNK) = make_uint4(v[0], v[1], v[2], v[3]);
+    if (n)
+        *(uint4 *)(to + 2 * WIDE_CHUNK) =
+            make_uint4(rest[0], v[4], __byte_perm(rest[1], v[5], 0x0040), 0);
+    rest[0] = v[4];
+    rest[1] = v[5];
+}
+
+__device__ __forceinline__ void wide_take_larger(wide_lane &v, const wide_lane &other) {
+#pragma unroll
+    for (int n = 0; n < 2 * WIDE_SUMS; n++) {
+        float &one = v.of[n / WIDE_SUMS][n % WIDE_SUMS];
+        one = fmaxf(one, other.of[n / WIDE_SUMS][n % WIDE_SUMS]);
+    }
+}
+
+__device__ __forceinline__ void wide_activate(const stem_args &a, int32_t o, wide_lane &v) {
+    if (a.e.what.activation)
+#pragma unroll
+        for (int n = 0; n < 2 * WIDE_WINDOWS; n++) {
+            float &one = v.of[n / WIDE_WINDOWS][n % WIDE_WINDOWS];
+            one = xn_activate(a.e, o + n / WIDE_WINDOWS * 8, one);
+        }
+}
+
+/* Reals of a lane's windows to the stage. */
+__device__ __forceinline__ void wide_keep(bool fp16, int32_t y, const wide_lane &v, char *stage) {
+    const int32_t warp = (int32_t)threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int f = 0; f < 2; f++) {
+        uint32_t *to = (uint32_t *)(stage + (16 * warp + 8 * f + g) * WIDE_STAGE) +
+                       (fp16 ? y % 2 * 28 + 7 * t : 14 * t);
+#pragma unroll
+        for (int n = 0; n < WIDE_WINDOWS; n++)
+            if (!fp16)
+                to[n] = __float_as_uint(v.of[f][n]);
+            else if (n % 2)
+                to[n / 2] = xn_fp16_pair(v.of[f][n - 1], v.of[f][n]);
+    }
+}
+
+/* Row of windows y, with fp16 also the even row before it, from the stage to memory. A thread has
+ * 16 bytes of every 8th filter. from, skip: the first row and column of windows that are the
+ * block's. at: the block's first output. */
+__device__ __forceinline__ void wide_flush(const stem_args &a, int64_t at, const char *stage,
+                                           int32_t y, int32_t from, int32_t skip) {
+    enum { PIECES = 14, STEPS = XN_STEM_WIDE_FILTERS / 8 };
+    const bool fp16 = a.e.what.datatype == XN_FP16;
+    const int32_t warp = (int32_t)threadIdx.x / 32, lane = threadIdx.x % 32, n = lane % PIECES;
+    const int32_t row = fp16 ? y / 2 * 2 + n / 7 : y, x = fp16 ? n % 7 * 8 : 4 * n;
+    if (lane >= 2 * PIECES || row < from || row > y || x < skip)
+        return;
+    const int32_t filter = 2 * warp + lane / PIECES, size = fp16 ? 2 : 4;
+    char *to = (char *)a.e.output + (at + filter * a.plane + row * a.conv.out_width + x) * size;
+    const char *own = stage + filter * WIDE_STAGE + n * 16;
+    const int64_t step = 8 * a.plane * size;
+    if (a.vectors) {
+#pragma unroll 2
+        for (int k = 0; k < STEPS; k++)
+            *(uint4 *)(to + k * step) = *(const uint4 *)(own + k * 8 * WIDE_STAGE);
+        return;
+    }
+#pragma unroll 1
+    for (int k = 0; k < 8 * STEPS; k++)
+        *(uint16_t *)(to + k / 8 * step + k % 8 * 2) =
+            *(const uint16_t *)(own + k / 8 * 8 * WIDE_STAGE + k % 8 * 2);
+}
+
+/* Bits of a row of windows. Lane 4 g + t has 14 of filters g and g + 8 of its warp's: lanes with
+ * one t turn them, so that it has all filters of windows g and g + 8. to: of the lane's window g.
+ */
+__device__ __forceinline__ void wide_bits(const stem_args &a, const float (&shift)[2], int32_t skip,
+                                          const wide_lane &v, uint8_t *to) {
+    const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    uint32_t bits[2] = {};
+#pragma unroll
+    for (int f = 0; f < 2; f++) {
+        const float own = shift[f] + 0.0f; /* not -0 */
+#pragma unroll
+        for (int n = WIDE_WINDOWS - 1; n >= 0; n--)
+            bits[f] = stage_add_sign(bits[f], v.of[f][n], own);
+    }
+    uint32_t word = bits[0] | bits[1] << 16;
+#pragma unroll
+    for (int s = 1; s < 8; s *= 2) {
+        const uint32_t mask = s == 1 ? 0x55555555u : s == 2 ? 0x33333333u : 0x0f0f0f0fu;
+        const uint32_t other = __shfl_xor_sync(0xffffffffu, word, 4 * s);
+        word = g & s ? (word & ~mask) | (other >> s & mask) : (word & mask) | (other & mask) << s;
+    }
+    if (WIDE_WINDOWS * t + g >= (uint32_t)skip)
+        *(uint16_t *)to = (uint16_t)__byte_perm(word, 0, 0x0020);
+    if (g + 8 < WIDE_WINDOWS)
+        *(uint16_t *)(to + 8 * a.bits_pitch) = (uint16_t)__byte_perm(word, 0, 0x0031);
 }
 
 #endif
 
-__global__ void __launch_bounds__(WIDE_WARPS * 32, 2)
+template <int PLANES>
+__global__ void __launch_bounds__(WIDE_THREADS, PLANES == 2 ? 3 : 2)
     stem_wide_kernel(const __grid_constant__ stem_args a) {
 #if XN_HAS_WGMMA
-    extern __shared__ __align__(128) char wide_stages[];
-    __shared__ __align__(128) uint4 filters[2 * XN_STEM_WIDE_STEPS * WIDE_STEP / 16];
-    __shared__ __align__(16) wide_ring ring;
-    float4 *const constants = (float4 *)(wide_stages + WIDE_STAGES * WIDE_STAGE);
+    extern __shared__ __align__(128) char wide_ring[];
+    __shared__ __align__(128) char stage[XN_STEM_WIDE_FILTERS * WIDE_STAGE];
+    uint32_t *const raw = (uint32_t *)(wide_ring + WIDE_RING * WIDE_SLOT); /* two pairs */
+    char *const filters = (char *)(raw + 2 * WIDE_PAIR);
     const xn_conv &c = a.conv;
-    const int32_t warp = __shfl_sync(0xffffffffu, (int32_t)(threadIdx.x / 32), 0);
-    const int32_t lane = (int32_t)(threadIdx.x % 32), g = lane / 4, t = lane % 4;
-    const int64_t image = (int64_t)blockIdx.x / a.bands;
-    const int32_t begin = (int32_t)(blockIdx.x - image * a.bands) * a.band;
-    const int32_t end = min(begin + a.band, c.out_height);
-    const int32_t first = (int32_t)blockIdx.y * XN_STEM_WIDE_FILTERS, o = first + 16 * t;
-    const int32_t left = (int32_t)blockIdx.z * WIDE_ACROSS; /* the first window */
-    const int32_t across = min(c.out_width - left, (int32_t)WIDE_ACROSS);
-    const int32_t m = warp * WIDE_WINDOWS + g;
-    const bool there = g < WIDE_WINDOWS && m < across, fp16 = a.e.what.datatype == XN_FP16;
-    enum { PIECES = sizeof filters / sizeof *filters };
-    xn_let_next_kernel_start();
+    const int32_t warp = (int32_t)threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const int32_t first = (int32_t)blockIdx.y * XN_STEM_WIDE_FILTERS, o = first + 16 * warp + g;
+    /* The block's first column of the convolution; its windows 0 to 7 are another block's if that
+     * is not 0. */
+    const int32_t left = min((int32_t)blockIdx.z * 96, a.width - WIDE_COLUMNS), skip = left ? 8 : 0;
+    const bool fp16 = a.e.what.datatype == XN_FP16, reals = a.e.what.datatype != XN_BITS;
+    enum { PIECES = PLANES * WIDE_PLANE / 16 };
 #pragma unroll
-    for (int32_t n = (int32_t)threadIdx.x; n < PIECES; n += WIDE_WARPS * 32)
-        filters[n] = __ldg((const uint4 *)a.filters + blockIdx.y * PIECES + n);
-    if (threadIdx.x < XN_STEM_WIDE_FILTERS) {
-        const int32_t f = first + (int32_t)threadIdx.x;
-        /* Four of a lane, beside those of the other lanes. */
-        float *const to = (float *)constants + f % 16 / 4 * 16 + f % 64 / 16 * 4 + f % 4;
-        to[WIDE_SCALE * XN_STEM_WIDE_FILTERS] = fabsf(__ldg(a.scale + f));
-        to[WIDE_INSIDE * XN_STEM_WIDE_FILTERS] =
-            __ldg(a.border + a.top * (a.none + c.out_channels) + a.left * c.out_channels + f);
-        to[WIDE_SHIFT * XN_STEM_WIDE_FILTERS] =
-            a.e.what.shift ? __ldg(a.e.shift + f) + 0.0f : 0.0f; /* not -0 */
-    }
-    const int32_t place = warp % 2 * 31 + lane; /* two warps have a row */
-    const wide_quad mine = {a.input + image * c.channels * c.height * c.width,
-                            4 * (left + place - 2), warp / 2 + 5, place};
-    uint32_t raw[3][3];
+    for (int32_t n = (int32_t)threadIdx.x; n < PIECES; n += WIDE_THREADS)
+        xn_copy_async<16>(filters + 16 * n,
+                          (const uint4 *)a.filters + (int64_t)blockIdx.y * PIECES + n, true);
+    /* Bytes of a row before the block's first; the thread's first byte to copy, and its column. */
+    const int32_t unit = a.nhwc ? 3 : 1, before = (2 * left - c.pad_left) * unit;
+    const int32_t n = (int32_t)threadIdx.x, x = (before & ~3) + n % 64 * 4;
+    const int32_t at = (before & 3) + 2 * unit * (n % 8 / 2 * 28 + n / 8 * 2 + n % 2);
+    const uint32_t ring_at = xn_shared_address(wide_ring), filters_at = xn_shared_address(filters);
+    /* Rows of windows of all images: int32, as their pictures are in memory. */
+    const int32_t stop = min(((int32_t)blockIdx.x + 1) * a.band, (int32_t)a.images * c.out_height);
     xn_wait_for_previous_kernel();
-#pragma unroll
-    for (int n = 0; n < 3; n++)
-        mine.read(a, begin + n - 2, raw[n]);
-#pragma unroll
-    for (int n = 0; n < 3; n++)
-        mine.write(a, begin + n - 2 + WIDE_RING / 4, raw[n], ring);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
-    const uint64_t operand =
-        xn_matrix(xn_matrix_low(xn_shared_address(filters), WIDE_STEP / 2), 128);
-    const float4 *const numbers = constants + t;
-    uint8_t *const bits = (uint8_t *)a.e.bits + (image * a.plane + left + m) * a.bits_pitch + o / 8;
-    const int32_t x = 2 * (left + warp * WIDE_WINDOWS) - 1; /* the warp's first column */
-    const bool inside = x >= a.left && x + 2 * WIDE_WINDOWS < a.width - a.right;
-    int32_t most[32] = {}; /* of each column in a row of windows: the largest sum, or value */
 #pragma unroll 1
-    for (int32_t y = max(begin - 1, 0); y < end; y++) {
-        const bool even = y >= a.even_rows[0] && y < a.even_rows[1];
-        int32_t acc[32];
-        if (y >= begin) {
-            mine.read(a, y + 1, raw[0]);
-            wide_multiply(ring, m, 2 * y, operand, acc);
-            if (even) {
+    for (int32_t next = (int32_t)blockIdx.x * a.band; next < stop;) {
+        const int32_t image = next / c.out_height, begin = next - image * c.out_height;
+        const int32_t end = min(begin + stop - next, c.out_height);
+        const uint8_t *picture = a.input + (int64_t)image * 3 * c.height * c.width;
+        const int64_t out =
+            image * (c.out_channels * a.plane + a.e.output_gap) + first * a.plane + left / 2;
+        uint8_t *const bits = (uint8_t *)a.e.bits +
+                              (image * a.plane + left / 2 + 14 * t + g) * a.bits_pitch +
+                              (first + 16 * warp) / 8;
+        const int32_t top = max(2 * begin - 1, 0); /* the first row of the convolution */
+        next += end - begin;
+        wide_pairs pairs(ring_at, top % 2);
+        __syncthreads(); /* the stage is free */
 #pragma unroll
-                for (int n = 0; n < 32; n++)
-                    acc[n] = max(most[n], acc[n]);
-            } else {
-                wide_values<true>(a, numbers, o, 2 * (left + m) - 1, 2 * y - 1, most, most);
-                wide_values<false>(a, numbers, o, 2 * (left + m) - 1, 2 * y, acc, most);
-#pragma unroll
-                for (int n = 0; n < 32; n++)
-                    acc[n] = most[n];
+        for (int k = 0; k < 5; k++)
+            wide_copy(a, picture, top + k, x,
+                      k < 4 ? (uint32_t *)stage + k * WIDE_PAIR : raw + top % 2 * WIDE_PAIR);
+        xn_copy_wait<0>();
+        __syncthreads();
+        wide_raw words;
+        uint32_t rest[2];
+        if (n < WIDE_COLUMNS)
+#pragma unroll 2
+            for (int k = 0; k < 8; k++) {
+                wide_fetch(a, (uint32_t *)stage + k * WIDE_ROW + at / 4, words);
+                wide_lay(a, words, at % 4 * 8, k % 2, rest,
+                         wide_ring + (top % 2 + k / 2) * WIDE_SLOT + n * 16);
             }
-        }
-        wide_multiply(ring, m, 2 * y + 1, operand, most);
-        if (y >= begin) {
-            if (even) {
-#pragma unroll
-                for (int n = 0; n < 32; n++)
-                    acc[n] = max(most[n], acc[n]);
-            } else
-                wide_values<false>(a, numbers, o, 2 * (left + m) - 1, 2 * y + 1, most, acc);
-            if (even && !inside)
-                wide_values<true>(a, numbers, o, 2 * (left + m) - 1, 2 * y, acc, acc);
-            float result[16];
-            wide_results(numbers, even && inside, acc, result);
-            if (a.e.what.activation)
-#pragma unroll
-                for (int n = 0; n < 16; n++)
-                    result[n] = xn_activate(a.e, o + n, result[n]);
-            if (fp16 && there) {
-                __half *const to = (__half *)(wide_stages + y % WIDE_STAGES * WIDE_STAGE) +
-                                   2 * t * WIDE_ACROSS + m;
-#pragma unroll
-                for (int n = 0; n < 16; n++)
-                    to[(n / 2 * 8 + n % 2) * WIDE_ACROSS] = __float2half_rn(result[n]);
-            }
-            if (a.e.what.bits) {
-                uint32_t signs = 0;
-#pragma unroll
-                for (int q = 3; q >= 0; q--) {
-                    float shift[4];
-                    wide_take(numbers[WIDE_SHIFT * 16 + 4 * q], shift);
-#pragma unroll
-                    for (int n = 3; n >= 0; n--)
-                        signs = stage_add_sign(signs, result[4 * q + n], shift[n]);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncthreads();
+        wide_lane kept = {}, sum; /* kept: of the row above, or of it and the one above that */
+        wide_numbers numbers;
+        auto multiply = [&](auto parity, int32_t row) {
+            enum { ODD = decltype(parity)::value };
+            auto before = [&](int k) {
+                wide_fetch(a, raw + (2 * ODD + k) * WIDE_ROW + at / 4, words);
+            };
+            auto meanwhile = [&](int k) {
+                if (n < WIDE_COLUMNS)
+                    wide_lay(a, words, at % 4 * 8, k, rest,
+                             wide_ring + ((pairs.next() - pairs.begin) << 4) + n * 16);
+                if (k == 0) {
+                    wide_copy(a, picture, row + 5, x, raw + (1 - ODD) * WIDE_PAIR);
+                } else {
+                    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+                    if (!ODD && reals && row > 2 * begin && (!fp16 || row % 4 == 0))
+                        wide_flush(a, out, stage, row / 2 - 1, begin, skip);
                 }
-                if (there)
-                    *(uint16_t *)(bits + (int64_t)(y * c.out_width) * a.bits_pitch) =
-                        (uint16_t)signs;
+            };
+            wide_multiply<PLANES, ODD>(filters_at, pairs, sum, before, meanwhile, [&] {
+                if (ODD)
+                    numbers.load(a, o, left, row);
+            });
+            pairs.go_on();
+        };
+#pragma unroll 1
+        for (int32_t y = top / 2; y < end; y++) {
+            const bool even = y >= a.even_rows[0] && y < a.even_rows[1];
+            if (y >= begin) {
+                multiply(std::integral_constant<int, 0>(), 2 * y);
+                if (!even) {
+                    numbers.load(a, o, left, 2 * y);
+                    numbers.apply(sum);
+                    numbers.load(a, o, left, 2 * y - 1);
+                    numbers.apply(kept);
+                }
+                wide_take_larger(kept, sum);
+                xn_copy_wait<0>();
+                __syncthreads();
             }
-            mine.write(a, y + 1 + WIDE_RING / 4, raw[0], ring);
+            multiply(std::integral_constant<int, 1>(), 2 * y + 1);
+            if (y >= begin) {
+                wide_lane v = sum;
+                if (!even)
+                    numbers.apply(v);
+                wide_take_larger(v, kept);
+                if (even)
+                    numbers.apply(v);
+                wide_activate(a, o, v);
+                if (reals)
+                    wide_keep(fp16, y, v, stage);
+                if (a.e.what.bits)
+                    wide_bits(a, numbers.shift, skip, v,
+                              bits + (int64_t)(y * c.out_width) * a.bits_pitch);
+            }
+            kept = sum;
+            xn_copy_wait<0>();
             __syncthreads();
-            if (fp16 && (y % 2 || y == end - 1))
-                wide_flush(
-                    a, image * (c.out_channels * a.plane + a.e.output_gap) + first * a.plane + left,
-                    wide_stages, begin, y, across);
         }
+        if (next >= stop)
+            xn_let_next_kernel_start();
+        if (reals)
+            wide_flush(a, out, stage, end - 1, begin, skip);
     }
 #else
     (void)a;
