@@ -61,8 +61,10 @@ static void make_runner(const xn_bench_device *on, const xn_network *network, in
     r->prepared = xn_bench_take((size_t)network->weights_count, sizeof(xn_prepared *));
     for (int i = 0; i < network->weights_count; i++)
         r->prepared[i] = xn_bench_prepare(on, network->weights[i]);
-    r->input = xn_bench_take((size_t)images, network->input_bytes);
-    r->output = xn_bench_take((size_t)images, network->output_bytes);
+    r->input = on->backend->host_alloc(on->device, (size_t)images * network->input_bytes);
+    r->output = on->backend->host_alloc(on->device, (size_t)images * network->output_bytes);
+    if (!r->input || !r->output)
+        xn_bench_fail("buffers", "no memory");
     for (size_t i = 0; i < (size_t)images * network->input_bytes; i++)
         r->input[i] = (unsigned char)xn_rng_next(&rng);
     if (network->step_count > MOST_STEPS)
@@ -82,8 +84,8 @@ static void free_runner(const xn_bench_device *on, runner *r) {
     for (int i = 0; i < r->network->weights_count; i++)
         on->backend->weights_free(r->prepared[i]);
     xn_mem_free(r->prepared);
-    xn_mem_free(r->input);
-    xn_mem_free(r->output);
+    on->backend->host_free(on->device, r->input);
+    on->backend->host_free(on->device, r->output);
 }
 
 /* Microseconds of all of it; on a GPU of what lies between the transfers. */
