@@ -180,6 +180,8 @@ cudaError_t xn_cuda_strided_launch(const xn_step *binary, const xn_step *shortcu
     a.io = *io;
     a.io.out = xn_epilogue_of(&shortcut->conv, &io->out);
     a.tiles = (int32_t)(images * a.bands);
+    a.rehearses = chip->overlaps &&
+                  c->out_channels / cut->filters * cut->workers * 2 <= chip->multiprocessors;
     const dim3 grid((unsigned)(c->out_channels / cut->filters), (unsigned)cut->workers);
     return xn_cuda_launch_with(kernel_of(c->channels, cut->pixels), grid, STRIDED_THREADS,
                                (size_t)bytes, chip->overlaps, stream, a);
