@@ -111,6 +111,10 @@ static int64_t lay_out(const xn_step *step, int32_t layers, const xn_cuda_stage_
     a->filters = a->table + stage_aligned((int64_t)layers * STAGE_TABLE_ROWS * a->table_row);
     if (words < 16)
         return a->filters;
+    if (a->pixel_warps == 1) /* rings, of fp16 */
+        return real > 2 || pixels > STAGE_RING_UNITS * STAGE_UNIT
+                   ? INT64_MAX
+                   : a->filters + a->filter_warps * STAGE_RING * STAGE_STEP_BYTES;
     const int64_t filters = (int64_t)a->filter_warps * STAGE_WIDE_BYTES;
     a->layers_beside = a->filters + 2 * filters <= chip->shared_bytes ? 2 : 1;
     return a->filters + a->layers_beside * filters;
@@ -173,16 +177,18 @@ xn_cuda_stage_cut xn_cuda_stage_cut_of(const xn_step *step, int32_t layers, bool
 
 typedef void (*stage_function)(const stage_args);
 
-static stage_function kernel_of(const xn_conv *c) {
-    static const stage_function kernels[4][2] = {
-        {stage_kernel<2, float>, stage_kernel<2, __half>},
-        {stage_kernel<4, float>, stage_kernel<4, __half>},
-        {stage_kernel<8, float>, stage_kernel<8, __half>},
-        {stage_kernel<16, float>, stage_kernel<16, __half>},
+static stage_function kernel_of(const xn_conv *c, int32_t cluster) {
+    static const stage_function kernels[5][2] = {
+        {stage_kernel<2, float, false>, stage_kernel<2, __half, false>},
+        {stage_kernel<4, float, false>, stage_kernel<4, __half, false>},
+        {stage_kernel<8, float, false>, stage_kernel<8, __half, false>},
+        {stage_kernel<16, float, false>, stage_kernel<16, __half, false>},
+        {NULL, stage_kernel<16, __half, true>},
     };
     int row = 0;
     while (64 << row < c->channels)
         row++;
+    row += row == 3 && cluster == 1;
     return kernels[row][c->epilogue.datatype == XN_FP16];
 }
 
@@ -202,8 +208,9 @@ cudaError_t xn_cuda_stage_launch(const xn_step *step, int64_t images, const xn_c
     a.by_height = xn_fast_divisor_of(a.height);
     a.by_width = xn_fast_divisor_of(a.width);
     a.by_pooled = xn_fast_divisor_of(a.width / 2);
-    return xn_cuda_launch_clusters(kernel_of(&step->conv), dim3((unsigned)blocks), STAGE_THREADS,
-                                   (size_t)bytes, chip->overlaps, cut->cluster, stream, a);
+    return xn_cuda_launch_clusters(kernel_of(&step->conv, cut->cluster), dim3((unsigned)blocks),
+                                   STAGE_THREADS, (size_t)bytes, chip->overlaps, cut->cluster,
+                                   stream, a);
 }
 
 static cudaError_t load(stage_function kernel, const xn_cuda_chip *chip) {
@@ -224,8 +231,9 @@ cudaError_t xn_cuda_stage_load(const xn_cuda_chip *chip) {
             xn_conv c = {};
             c.channels = channels;
             c.epilogue.datatype = datatype;
-            if (e == cudaSuccess)
-                e = load(kernel_of(&c), chip);
+            for (int32_t cluster = 1; cluster <= 2; cluster++)
+                if (e == cudaSuccess && kernel_of(&c, cluster))
+                    e = load(kernel_of(&c, cluster), chip);
         }
     return e;
 }

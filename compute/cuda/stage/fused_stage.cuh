@@ -9,7 +9,8 @@
  * a layer reads one of two such grids and writes the other.
  *
  * The blocks of a cluster have the same pixels and share the filters. Each has grids of its own,
- * and writes its bits to those of all.
+ * and writes its bits to those of all. With 512 channels a warp's filters lie in shared memory; a
+ * block that has all 512 brings them step by step through rings (stage_products.cuh).
  *
  * Lane (g, q) = (lane / 4, lane % 4) has filters 4 g .. 4 g + 3 of its warp's 32 and pixels
  * 4 q .. 4 q + 3 of the unit: row g of tile t is filter 4 g + 2 t, row g + 8 the next one, and
@@ -498,29 +499,48 @@ struct stage_block {
         }
     }
 
-    /* The same for 512 channels, two units at a time. */
-    __device__ __forceinline__ void run_wide_layer(int32_t layer,
-                                                   const stage_filters<16> &f) const {
+    /* The lane's ring of all filters, whose first steps `start_ring` copies. */
+    __device__ __forceinline__ stage_ring ring_of(int32_t layer) const {
+        const int32_t lane = (int32_t)(threadIdx.x % 32) * 16,
+                      from = filter_warp * STAGE_WIDE_BYTES;
+        const char *filters = (const char *)a.io.layer[layer].filters + from + lane;
+        const uint32_t own = a.filters + filter_warp * STAGE_RING * STAGE_STEP_BYTES + lane;
+        return {xn_shared_address(shared) + own, filters,
+                layer + 1 == a.io.layers
+                    ? NULL
+                    : (const char *)a.io.layer[layer + 1].filters + from + lane};
+    }
+    __device__ __forceinline__ void start_ring() const {
+        const stage_ring ring = ring_of(0);
+        for (int slot = 0; slot < STAGE_RING; slot++)
+            ring.fill(slot, ring.layer + slot * STAGE_STEP_BYTES);
+    }
+    __device__ __forceinline__ stage_resident resident_of(int32_t layer,
+                                                          const stage_filters<16> &f) const {
+        return {f.of(a, layer) + filter_warp * STAGE_WIDE_BYTES + threadIdx.x % 32 * 16};
+    }
+
+    /* The same for 512 channels, UNITS units at a time. */
+    template <int UNITS, typename Filters>
+    __device__ __forceinline__ void run_wide_layer(int32_t layer, const Filters &filters) const {
         const layer_of_block l = layer_of(layer);
         const uint32_t grid = xn_shared_address(shared) + grid_of(layer), q = threadIdx.x % 4;
-        const uint32_t filters =
-            f.of(a, layer) + filter_warp * STAGE_WIDE_BYTES + threadIdx.x % 32 * 16;
         const stage_exchange exchange;
         const int32_t units_end = (l.end + STAGE_UNIT - 1) / STAGE_UNIT, apart = a.pixel_warps;
 #pragma unroll 1
-        for (int32_t unit = first_unit(l); unit < units_end; unit += 2 * apart) {
-            const bool two = unit + apart < units_end;
+        for (int32_t unit = first_unit(l); unit < units_end; unit += UNITS * apart) {
+            const int32_t last = (units_end - 1 - unit) / apart;
             const uint32_t *place = places + unit * STAGE_UNIT;
             const uint4 *window = (const uint4 *)(windows + unit * STAGE_UNIT) + q * 2;
-            stage_sums sums[2];
-            if (two)
-                stage_multiply_wide<2>(a, filters, place, apart * STAGE_UNIT, grid, sums);
+            stage_sums sums[UNITS];
+            if (UNITS > 2 || last > 0)
+                stage_multiply_wide<UNITS>(a, filters, place, apart * STAGE_UNIT, last, grid, sums);
             else
-                stage_multiply_wide<1>(a, filters, place, apart * STAGE_UNIT, grid, sums);
+                stage_multiply_wide<1>(a, filters, place, apart * STAGE_UNIT, last, grid, sums);
 #pragma unroll
-            for (int u = 0; u < 2; u++) {
+            for (int u = 0; u < UNITS; u++) {
                 const uint4 *at = window + u * apart * (STAGE_UNIT / 2);
-                if (u <= two) {
+                if (u <= last) {
                     const uint4 of_unit[2] = {at[0], at[1]};
                     finish_unit(l, numbers_of(l), sums[u], of_unit,
                                 place[u * apart * STAGE_UNIT + l.pixel],
@@ -610,7 +630,7 @@ struct stage_block {
     }
 };
 
-template <int WORDS, typename Real>
+template <int WORDS, typename Real, bool RING>
 __global__ void __launch_bounds__(STAGE_THREADS, 1)
     stage_kernel(const __grid_constant__ stage_args a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -620,7 +640,10 @@ __global__ void __launch_bounds__(STAGE_THREADS, 1)
     stage_filters<WORDS> filters(a, stage_memory);
     xn_let_next_kernel_start();
     block.copy_tables();
-    filters.load(a, 0, WORDS == 16 ? block.rank : block.filter_warp_of_all());
+    if constexpr (RING)
+        block.start_ring();
+    else
+        filters.load(a, 0, WORDS == 16 ? block.rank : block.filter_warp_of_all());
     block.clear();
     block.number_pixels();
     block.start_barriers();
@@ -637,18 +660,20 @@ __global__ void __launch_bounds__(STAGE_THREADS, 1)
     stage_wait(cluster);
 #pragma unroll 1
     for (int32_t layer = 0;; layer++) {
-        if (WORDS == 16 && layer)
+        if (WORDS == 16 && !RING && layer)
             xn_copy_wait<0>();
         block.sum_windows(layer);
         __syncthreads();
         if (layer + 1 < a.io.layers) {
             block.expect_bits(layer);
-            if constexpr (WORDS == 16)
+            if constexpr (WORDS == 16 && !RING)
                 if (a.layers_beside > 1)
                     filters.load(a, layer + 1, block.rank);
         }
-        if constexpr (WORDS == 16)
-            block.run_wide_layer(layer, filters);
+        if constexpr (RING)
+            block.template run_wide_layer<STAGE_RING_UNITS>(layer, block.ring_of(layer));
+        else if constexpr (WORDS == 16)
+            block.template run_wide_layer<2>(layer, block.resident_of(layer, filters));
         else
             block.run_layer(layer, filters);
         if (layer + 1 == a.io.layers)
@@ -656,7 +681,7 @@ __global__ void __launch_bounds__(STAGE_THREADS, 1)
         if (WORDS < 16 && block.has_units(layer + 1))
             filters.load(a, layer + 1, block.filter_warp_of_all());
         block.wait_for_bits(layer);
-        if constexpr (WORDS == 16)
+        if constexpr (WORDS == 16 && !RING)
             if (a.layers_beside == 1) {
                 __syncthreads(); /* all warps have multiplied */
                 filters.load(a, layer + 1, block.rank);

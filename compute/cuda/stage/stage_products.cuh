@@ -17,6 +17,9 @@ enum {
     STAGE_SHIFT,
     STAGE_TABLE_ROWS,
     STAGE_WIDE_BYTES = 18432, /* 32 filters of 512 channels */
+    STAGE_STEP_BYTES = 1024,  /* of these, a step's */
+    STAGE_RING = 3,           /* steps of a ring, of the 18 */
+    STAGE_RING_UNITS = 4,     /* the most that a step is used for */
     STAGE_AHEAD = 3,          /* units whose residuals are on their way */
     STAGE_START = 0x4B000000  /* sums: 2^23 as a float */
 };
@@ -241,24 +244,62 @@ __device__ __forceinline__ void stage_multiply(const stage_args &a, const stage_
     }
 }
 
+/* A lane's operands of 512 channels: those of a layer in shared memory. */
+struct stage_resident {
+    uint32_t own;
+
+    __device__ __forceinline__ void read(int step, uint32_t (&to)[2][4]) const {
+        stage_read(to[0], own + step * STAGE_STEP_BYTES);
+        stage_read(to[1], own + step * STAGE_STEP_BYTES + STAGE_STEP_BYTES / 2);
+    }
+    __device__ __forceinline__ void free(int) const {
+    }
+};
+
+/* And those that a block with all filters copies step by step, each lane what it reads, to a ring
+ * in shared memory. */
+struct stage_ring {
+    uint32_t own;
+    const char *layer, *next; /* layers' filters; next: NULL behind the last */
+
+    /* Starts copying. */
+    __device__ __forceinline__ void fill(int slot, const char *from) const {
+        if (from)
+#pragma unroll
+            for (int half = 0; half < STAGE_STEP_BYTES; half += STAGE_STEP_BYTES / 2)
+                xn_copy_async_at<16>(own + slot * STAGE_STEP_BYTES + half, from + half, true);
+        xn_copy_commit();
+    }
+    __device__ __forceinline__ void read(int step, uint32_t (&to)[2][4]) const {
+        xn_copy_wait<STAGE_RING - 1>();
+        stage_resident{own}.read(step % STAGE_RING, to);
+    }
+    __device__ __forceinline__ void free(int step) const {
+        enum { STEPS = stage_shape<16>::STEPS };
+        const int then = step + STAGE_RING;
+        fill(step % STAGE_RING, then < STEPS ? layer + then * STAGE_STEP_BYTES
+                                : next       ? next + (then - STEPS) * STAGE_STEP_BYTES
+                                             : NULL);
+    }
+};
+
 /* The same for 512 channels, of UNITS units, so that filters are read once for them. places: of the
- * first, and of each `apart` behind the one before. filters: the lane's operands. */
-template <int UNITS>
-__device__ __forceinline__ void stage_multiply_wide(const stage_args &a, uint32_t filters,
+ * first, and of each `apart` behind the one before, up to the `last`. */
+template <int UNITS, typename Filters>
+__device__ __forceinline__ void stage_multiply_wide(const stage_args &a, const Filters &filters,
                                                     const uint32_t *places, int32_t apart,
-                                                    uint32_t grid, stage_sums *sums) {
+                                                    int32_t last, uint32_t grid, stage_sums *sums) {
     typedef stage_shape<16> shape;
     const uint32_t lane = threadIdx.x % 32, n = lane % 8, second = lane / 8 % 2;
     const uint32_t column = n / 2 * 4 + n % 2 + lane / 16 * 2;
     uint32_t position[UNITS], at[UNITS];
 #pragma unroll
     for (int u = 0; u < UNITS; u++)
-        position[u] = (places[u * apart + column] & 0xffffu) - a.pitch - 1;
+        position[u] = (places[min(u, last) * apart + column] & 0xffffu) - a.pitch - 1;
 #pragma unroll
     for (int s = 0; s < shape::STEPS; s++) {
         uint32_t w[2][4];
-        stage_read(w[0], filters + s * 1024);
-        stage_read(w[1], filters + s * 1024 + 512);
+        filters.read(s, w);
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
             uint32_t b[4];
@@ -273,6 +314,7 @@ __device__ __forceinline__ void stage_multiply_wide(const stage_args &a, uint32_
                 else
                     xn_mma_and_popc(sums[u][n % 2][n / 2], w[n % 2], b + n / 2 * 2);
         }
+        filters.free(s);
     }
 }
 
