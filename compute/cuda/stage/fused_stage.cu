@@ -79,6 +79,11 @@ int xn_cuda_stage_length(const xn_step *steps, int count, const int32_t *reads) 
 
 /* ---- cuts ---- */
 
+/* Bands begin at multiples. */
+static int32_t rows_apart(const stage_args *a) {
+    return std::max(a->align, a->height % 2 ? 1 : 2);
+}
+
 /* What a block has, and its shared memory in bytes. */
 static int64_t lay_out(const xn_step *step, int32_t layers, const xn_cuda_stage_cut *cut,
                        const xn_cuda_chip *chip, stage_args *a) {
@@ -90,8 +95,17 @@ static int64_t lay_out(const xn_step *step, int32_t layers, const xn_cuda_stage_
     a->pad_value = c->pad_value;
     a->single = c->height * c->width % 4 != 0;
     a->align = a->single || c->width % 4 == 0 ? 1 : c->width % 2 == 0 ? 2 : 4;
-    a->bands = (c->height + cut->band - 1) / cut->band;
-    a->rows = std::min(c->height, cut->band + 2 * (layers - 1) + a->align - 1);
+    a->extra = (layers - 1) / rows_apart(a) * rows_apart(a);
+    a->bands = (c->height - a->extra + cut->band - 1) / cut->band;
+    if (a->bands * cut->band >= c->height || cut->band <= 2 * (layers - 1)) {
+        a->extra = 0; /* it saves no band, or makes the first one the largest */
+        a->bands = (c->height + cut->band - 1) / cut->band;
+    }
+    a->rows = 0;
+    for (int32_t n = 0; n < a->bands; n++) {
+        const stage_band band(*a, layers, cut->band, n);
+        a->rows = std::max(a->rows, band.bottom - band.top);
+    }
     a->grid_rows = cut->images * (a->rows + 1) + 1;
     a->pitch = words == 2   ? c->width + 2
                : words < 16 ? (c->width + 2 + 15) / 16 * 16
@@ -157,7 +171,7 @@ xn_cuda_stage_cut xn_cuda_stage_cut_of(const xn_step *step, int32_t layers, bool
     if (!chip->matrix)
         return best;
     lay_out(step, layers, &cut, chip, &a);
-    const int32_t rows = std::max(a.align, c->height % 2 ? 1 : 2); /* bands are multiples */
+    const int32_t rows = rows_apart(&a);
     for (; cut.cluster <= largest_cluster(c, chip); cut.cluster *= 2)
         for (cut.images = 1; cut.images <= 4; cut.images++)
             for (cut.band = whole || cut.images > 1 ? c->height : rows; cut.band <= c->height;

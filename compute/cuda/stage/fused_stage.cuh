@@ -47,7 +47,7 @@ struct stage_block {
 
     __device__ __forceinline__ stage_block(const stage_args &args, char *memory)
         : a(args), shared(memory) {
-        const int32_t warp = (int32_t)(threadIdx.x / 32), more = a.io.layers - 1;
+        const int32_t warp = (int32_t)(threadIdx.x / 32);
         const int32_t block = xn_divide((int32_t)blockIdx.x, a.by_cluster);
         const int32_t group = xn_divide(block, a.by_bands), number = block - group * a.bands;
         rank = (int32_t)blockIdx.x - block * a.io.cut.cluster;
@@ -55,10 +55,11 @@ struct stage_block {
         images = (int32_t)min((int64_t)a.io.cut.images, a.images - image);
         places = (uint32_t *)(shared + a.places);
         windows = (uint2 *)(shared + a.windows);
-        from = number * a.io.cut.band;
-        to = min(from + a.io.cut.band, a.height);
-        top = max(from - more, 0) & -a.align;
-        bottom = min(to + more, a.height);
+        const stage_band band(a, a.io.layers, a.io.cut.band, number);
+        from = band.from;
+        to = band.to;
+        top = band.top;
+        bottom = band.bottom;
         pixel_warp = xn_divide(warp, a.by_filter_warps);
         filter_warp = warp - pixel_warp * a.filter_warps;
     }

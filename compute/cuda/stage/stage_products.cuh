@@ -30,6 +30,7 @@ struct stage_args {
     int64_t images;
     int32_t height, width, pad_value;
     int32_t bands, rows; /* rows: the most of an image that a block holds */
+    int32_t extra;       /* rows that the first of many bands has more, as it has none above */
     int32_t pitch;       /* positions from row to row of a grid */
     int32_t grid_rows;   /* with the borders */
     int32_t align;       /* rows: blocks begin at multiples of it */
@@ -41,6 +42,20 @@ struct stage_args {
     /* Shared memory, from its start. */
     uint32_t grid, grid_bytes, places, windows, table;
     uint32_t filters, barriers;
+};
+
+/* Rows of a band: those that it writes, and with what the layers below need. */
+struct stage_band {
+    int32_t from, to, top, bottom;
+
+    __host__ __device__ __forceinline__ stage_band(const stage_args &a, int32_t layers,
+                                                   int32_t rows, int32_t number) {
+        from = number ? number * rows + a.extra : 0;
+        to = (number + 1) * rows + a.extra;
+        to = to < a.height ? to : a.height;
+        top = from > layers - 1 ? (from - layers + 1) & -a.align : 0;
+        bottom = to + layers - 1 < a.height ? to + layers - 1 : a.height;
+    }
 };
 
 /* What follows from the words of a pixel. A chunk is 16 bytes of them. */
