@@ -35,8 +35,8 @@ struct stage_block {
     enum { NEXT_VALUES = STAGE_THREADS * stage_values<Real>::VECTORS }; /* a warp's next unit's */
     const stage_args &a;
     char *shared;
-    uint32_t *places; /* of a pixel: position, place at the border << 16, number of image << 20; of
-                       * what fills the last unit 1 << 31 */
+    uint32_t *places; /* of a pixel: position, place at the border << 16, number of image << 20,
+                       * STAGE_LEFT or STAGE_RIGHT; of what fills the last unit 1 << 31 */
     uint2 *windows;   /* what is added to its sums, a float, and from a table's start to its F */
     int64_t image;    /* the first */
     int32_t images;
@@ -97,23 +97,30 @@ struct stage_block {
             grid[n] = make_uint4(fill, fill, fill, fill);
     }
 
-    /* What fills the last unit has one place, behind the grids' rows. It reads what lies behind. */
+    /* A warp has rows. What fills the last unit has one place, behind the grids' rows. It reads
+     * what lies behind. */
     __device__ __forceinline__ void number_pixels() const {
-        const int32_t units = (pixels() + STAGE_UNIT - 1) / STAGE_UNIT;
+        const int32_t all = pixels(), lane = (int32_t)(threadIdx.x % 32);
+        const int32_t units = (all + STAGE_UNIT - 1) / STAGE_UNIT;
 #pragma unroll 1
-        for (int32_t i = (int32_t)threadIdx.x; i < units * STAGE_UNIT; i += STAGE_THREADS) {
-            const bool exists = i < pixels();
-            const int32_t row = exists ? xn_divide(i, a.by_width) : 0;
+        for (int32_t row = (int32_t)(threadIdx.x / 32); row * a.width < all;
+             row += STAGE_THREADS / 32) {
             const int32_t number = xn_divide(row, a.by_height);
-            const int32_t x = exists ? i - row * a.width : 0;
             const int32_t y = top + row - number * a.height;
-            const int32_t across = x == 0 ? 0 : x == a.width - 1 ? 2 : 1;
             const int32_t down = y == 0 ? 0 : y == a.height - 1 ? 2 : 1;
-            const int32_t place = a.pad_value ? 4 : down * 3 + across;
-            const int32_t grid_row = exists ? row + number + 1 : a.grid_rows;
-            places[i] = (uint32_t)(grid_row * a.pitch + x + 1) |
-                        (uint32_t)(place | number << 4) << 16 | (exists ? 0u : 1u << 31);
+            const uint32_t of_row = (uint32_t)((row + number + 1) * a.pitch + 1) |
+                                    (uint32_t)(number << 4 | (a.pad_value ? 4 : down * 3)) << 16;
+#pragma unroll 1
+            for (int32_t x = lane; x < a.width; x += 32) {
+                const uint32_t across = x == 0 ? 0 : x == a.width - 1 ? 2 : 1;
+                places[row * a.width + x] = of_row + x + (a.pad_value ? 0 : across << 16) +
+                                            (across == 0   ? STAGE_LEFT
+                                             : across == 2 ? STAGE_RIGHT
+                                                           : 0);
+            }
         }
+        if (all + (int32_t)threadIdx.x < units * STAGE_UNIT)
+            places[all + threadIdx.x] = (uint32_t)(a.grid_rows * a.pitch + 1) | 1u << 31;
     }
 
     /* Starts copying the input's bits, of the block's rows and one more on each side. */
@@ -136,13 +143,18 @@ struct stage_block {
         xn_copy_commit();
     }
 
-    /* The last step before a layer: what is added for the bits set in each pixel's window. Lanes
-     * next to each other have the chunks of one. -0 as a shift becomes +0, so that a sum with it is
-     * never -0 but of two that are. */
+    /* The last step before a layer: what is added for the bits set in each pixel's window. A lane
+     * has a chunk of a pixel's column; the columns beside are those of its neighbours, so a warp
+     * has two pixels more than it makes windows for. -0 as a shift becomes +0, so that a sum with
+     * it is never -0 but of two that are. */
     __device__ __forceinline__ void sum_windows(int32_t layer) const {
         enum { CHUNKS = WORDS < 4 ? 1 : WORDS / 4, OF_CHUNK = WORDS / CHUNKS };
+        enum { MADE = 32 / CHUNKS - 2, WARPS = STAGE_THREADS / 32 };
+        const int32_t chunk = (int32_t)threadIdx.x % CHUNKS;
+        const int32_t pixel = (int32_t)(threadIdx.x % 32) / CHUNKS - 1;
         const char *grid = shared + grid_of(layer);
         float *shift = (float *)(shared + table_of(layer) + STAGE_SHIFT * a.table_row);
+        const uint32_t beyond = a.pad_value > 0 ? 3 * OF_CHUNK * 32 : 0; /* a column's bits */
         int32_t begin, end;
         pixels_of(layer, &begin, &end);
         begin = begin / STAGE_UNIT * STAGE_UNIT;
@@ -150,36 +162,30 @@ struct stage_block {
         if ((int32_t)threadIdx.x < filters())
             shift[threadIdx.x] += 0.0f;
 #pragma unroll 1
-        for (uint32_t n = (uint32_t)begin * CHUNKS + threadIdx.x; n < (uint32_t)(end * CHUNKS);
-             n += STAGE_THREADS) {
-            const uint32_t place = places[n / CHUNKS];
-            uint32_t words[3][3][OF_CHUNK], set = 0;
+        for (int32_t n = begin + (int32_t)(threadIdx.x / 32) * MADE; n < end; n += WARPS * MADE) {
+            const int32_t own = n + pixel;
+            const uint32_t place = places[min(max(own, 0), pixels() - 1)];
+            uint32_t words[3][OF_CHUNK], set = 0;
 #pragma unroll
-            for (int tap = 0; tap < 9; tap++) {
-                /* Rows of up to 256 channels are permuted alike. */
-                const uint32_t row = tap / 3 * a.pitch, inside = WORDS == 16 ? row : 0;
-                const uint32_t at = (place & 0xffffu) - a.pitch - 1 + tap % 3 + inside;
-                const char *from = grid + (stage_byte<WORDS>(at) ^ n % CHUNKS * 16u);
-                memcpy(words[tap / 3][tap % 3],
-                       __builtin_assume_aligned(from + (row - inside) * WORDS * 4, OF_CHUNK * 4),
-                       sizeof words[0][0]);
+            for (int row = 0; row < 3; row++) {
+                const uint32_t at = (place & 0xffffu) + (row - 1) * a.pitch;
+                const char *from = grid + (stage_byte<WORDS>(at) ^ chunk * 16u);
+                memcpy(words[row], __builtin_assume_aligned(from, OF_CHUNK * 4), sizeof words[0]);
             }
 #pragma unroll
             for (int word = 0; word < OF_CHUNK; word++) {
-                const stage_adder up(words[0][0][word], words[0][1][word], words[0][2][word]);
-                const stage_adder mid(words[1][0][word], words[1][1][word], words[1][2][word]);
-                const stage_adder low(words[2][0][word], words[2][1][word], words[2][2][word]);
-                const stage_adder ones(up.ones, mid.ones, low.ones);
-                const stage_adder twos(up.twos, mid.twos, low.twos);
-                set += (uint32_t)(__popc(ones.ones) + 2 * (__popc(ones.twos) + __popc(twos.ones)) +
-                                  4 * __popc(twos.twos));
+                const stage_adder column(words[0][word], words[1][word], words[2][word]);
+                set += (uint32_t)(__popc(column.ones) + 2 * __popc(column.twos));
             }
+            const uint32_t left = __shfl_up_sync(0xffffffffu, set, CHUNKS);
+            const uint32_t right = __shfl_down_sync(0xffffffffu, set, CHUNKS);
+            set += (place & STAGE_LEFT ? beyond : left) + (place & STAGE_RIGHT ? beyond : right);
 #pragma unroll
-            for (int lane = 1; lane < CHUNKS; lane *= 2)
-                set += __shfl_xor_sync(0xffffffffu, set, lane);
-            if (n % CHUNKS == 0)
-                windows[n / CHUNKS] = make_uint2(STAGE_AWAY - 9 * shape::CHANNELS + set,
-                                                 (place >> 16 & 15) * a.table_row);
+            for (int lanes = 1; lanes < CHUNKS; lanes *= 2)
+                set += __shfl_xor_sync(0xffffffffu, set, lanes);
+            if (chunk == 0 && (uint32_t)pixel < (uint32_t)MADE && own < end)
+                windows[own] = make_uint2(STAGE_AWAY - 9 * shape::CHANNELS + set,
+                                          (place >> 16 & 15) * a.table_row);
         }
     }
 
@@ -256,9 +262,9 @@ struct stage_block {
     }
     /* From an element of the first image's to that of a pixel in its own. */
     __device__ __forceinline__ int32_t to_image_of(int32_t pixel) const {
-        return a.io.cut.images == 1
-                   ? 0
-                   : (int32_t)(places[pixel] >> 20) * (shape::CHANNELS - 1) * a.height * a.width;
+        return a.io.cut.images == 1 ? 0
+                                    : (int32_t)(places[pixel] >> 20 & 15) * (shape::CHANNELS - 1) *
+                                          a.height * a.width;
     }
     /* The residuals of the lane's first filter, from the block's first pixel on. */
     __device__ __forceinline__ const Real *own_residuals() const {

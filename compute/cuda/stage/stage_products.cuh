@@ -23,6 +23,7 @@ enum {
     STAGE_AHEAD = 3,          /* units whose residuals are on their way */
     STAGE_START = 0x4B000000  /* sums: 2^23 as a float */
 };
+enum : uint32_t { STAGE_LEFT = 1u << 24, STAGE_RIGHT = 1u << 25 }; /* pixels at these borders */
 enum : uint32_t { STAGE_AWAY = 0xCC000000 }; /* -4 times that; 1 less takes 2 less away */
 
 struct stage_args {
