@@ -216,6 +216,7 @@ cudaError_t xn_cuda_stage_launch(const xn_step *step, int64_t images, const xn_c
     const int64_t blocks = ((images - 1) / cut->images + 1) * a.bands * cut->cluster;
     a.io = *io;
     a.images = images;
+    a.rehearses = images == 1 && chip->overlaps && blocks * 2 <= chip->multiprocessors;
     a.by_cluster = xn_fast_divisor_of(cut->cluster);
     a.by_bands = xn_fast_divisor_of(a.bands);
     a.by_filter_warps = xn_fast_divisor_of(a.filter_warps);

@@ -371,12 +371,12 @@ struct stage_block {
         const char *table, *factor;        /* of the lane's filters */
     };
 
-    __device__ __forceinline__ layer_of_block layer_of(int32_t layer) const {
+    __device__ __forceinline__ layer_of_block layer_of(int32_t layer, bool rehearsal) const {
         const uint32_t lane = threadIdx.x % 32;
         layer_of_block l;
         pixels_of(layer, &l.begin, &l.end);
-        l.receivers =
-            (int32_t)stage_keep(layer == a.io.layers - 1 ? 1u : (uint32_t)a.io.cut.cluster);
+        l.receivers = (int32_t)stage_keep(
+            rehearsal || layer == a.io.layers - 1 ? 1u : (uint32_t)a.io.cut.cluster);
         l.pixel = (lane & 4) / 2 + (lane & 8) / 8 + lane % 4 * 4;
         l.next_grid = stage_keep(xn_shared_address(shared) + grid_of(layer + 1));
         l.word = stage_keep((uint32_t)filter_warp_of_all() * 4);
@@ -451,13 +451,13 @@ struct stage_block {
         return unit + ((pixel_warp - unit) & (a.pixel_warps - 1));
     }
     __device__ __forceinline__ bool has_units(int32_t layer) const {
-        const layer_of_block l = layer_of(layer);
+        const layer_of_block l = layer_of(layer, false);
         return first_unit(l) * STAGE_UNIT < l.end;
     }
 
     /* The first residuals of the first layer, of 512 channels all. */
     __device__ __forceinline__ void start_residuals() const {
-        const layer_of_block l = layer_of(0);
+        const layer_of_block l = layer_of(0, false);
         const int32_t units_end = (l.end + STAGE_UNIT - 1) / STAGE_UNIT;
         if (a.single)
             read_residuals();
@@ -468,8 +468,23 @@ struct stage_block {
                                first_unit(l) + n * a.pixel_warps, units_end);
     }
 
-    __device__ __forceinline__ void run_layer(int32_t layer, stage_filters<WORDS> &f) const {
-        const layer_of_block l = layer_of(layer);
+    /* Waits for the kernel ahead and for the input's bits. */
+    __device__ __forceinline__ void begin() const {
+        stage_arrive(a.io.cut.cluster);
+        xn_wait_for_previous_kernel();
+        copy_bits();
+        start_residuals();
+        if (WORDS == 16 || a.single)
+            xn_copy_wait<0>();
+        else
+            xn_copy_wait<STAGE_AHEAD>();
+        __syncthreads();
+        stage_wait(a.io.cut.cluster);
+    }
+
+    __device__ __forceinline__ void run_layer(int32_t layer, bool rehearsal,
+                                              const stage_filters<WORDS> &f) const {
+        const layer_of_block l = layer_of(layer, rehearsal);
         const uint32_t grid = xn_shared_address(shared) + grid_of(layer), q = threadIdx.x % 4;
         const stage_exchange exchange;
         const int32_t units_end = (l.end + STAGE_UNIT - 1) / STAGE_UNIT, apart = a.pixel_warps;
@@ -493,7 +508,7 @@ struct stage_block {
             const uint4 of_unit[2] = {window[0], window[1]};
             stage_sums sums;
             stage_multiply<WORDS>(a, f, place, grid, taps, sums);
-            if (layer == 0) {
+            if (layer == 0 && !rehearsal) {
                 copy_residuals(residual, values + STAGE_AHEAD * NEXT_VALUES,
                                unit + STAGE_AHEAD * apart, units_end);
                 xn_copy_wait<STAGE_AHEAD>();
@@ -529,8 +544,9 @@ struct stage_block {
 
     /* The same for 512 channels, UNITS units at a time. */
     template <int UNITS, typename Filters>
-    __device__ __forceinline__ void run_wide_layer(int32_t layer, const Filters &filters) const {
-        const layer_of_block l = layer_of(layer);
+    __device__ __forceinline__ void run_wide_layer(int32_t layer, bool rehearsal,
+                                                   const Filters &filters) const {
+        const layer_of_block l = layer_of(layer, rehearsal);
         const uint32_t grid = xn_shared_address(shared) + grid_of(layer), q = threadIdx.x % 4;
         const stage_exchange exchange;
         const int32_t units_end = (l.end + STAGE_UNIT - 1) / STAGE_UNIT, apart = a.pixel_warps;
@@ -642,7 +658,6 @@ __global__ void __launch_bounds__(STAGE_THREADS, 1)
     stage_kernel(const __grid_constant__ stage_args a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     extern __shared__ char stage_memory[];
-    const int32_t cluster = a.io.cut.cluster;
     const stage_block<WORDS, Real> block(a, stage_memory);
     stage_filters<WORDS> filters(a, stage_memory);
     xn_let_next_kernel_start();
@@ -655,34 +670,36 @@ __global__ void __launch_bounds__(STAGE_THREADS, 1)
     block.number_pixels();
     block.start_barriers();
     __syncthreads();
-    stage_arrive(cluster);
-    xn_wait_for_previous_kernel();
-    block.copy_bits();
-    block.start_residuals();
-    if (WORDS == 16 || a.single)
-        xn_copy_wait<0>();
-    else
-        xn_copy_wait<STAGE_AHEAD>();
-    __syncthreads();
-    stage_wait(cluster);
+    /* The few blocks of one image wait long for the kernel ahead. They run a layer meanwhile, whose
+     * bits stay in the block and whose values are overwritten: it brings the code. */
+    if (RING)
+        block.begin();
 #pragma unroll 1
-    for (int32_t layer = 0;; layer++) {
-        if (WORDS == 16 && !RING && layer)
+    for (int32_t turn = !RING && a.rehearses ? -1 : 0;; turn++) {
+        const int32_t layer = RING ? turn : max(turn, 0);
+        const bool rehearsal = !RING && turn < 0;
+        if (!RING && turn == 0)
+            block.begin();
+        else if (!RING)
             xn_copy_wait<0>();
+        if (rehearsal)
+            __syncthreads();
         block.sum_windows(layer);
         __syncthreads();
-        if (layer + 1 < a.io.layers) {
+        if (!rehearsal && layer + 1 < a.io.layers) {
             block.expect_bits(layer);
             if constexpr (WORDS == 16 && !RING)
                 if (a.layers_beside > 1)
                     filters.load(a, layer + 1, block.rank);
         }
         if constexpr (RING)
-            block.template run_wide_layer<STAGE_RING_UNITS>(layer, block.ring_of(layer));
+            block.template run_wide_layer<STAGE_RING_UNITS>(layer, rehearsal, block.ring_of(layer));
         else if constexpr (WORDS == 16)
-            block.template run_wide_layer<2>(layer, block.resident_of(layer, filters));
+            block.template run_wide_layer<2>(layer, rehearsal, block.resident_of(layer, filters));
         else
-            block.run_layer(layer, filters);
+            block.run_layer(layer, rehearsal, filters);
+        if (rehearsal)
+            continue;
         if (layer + 1 == a.io.layers)
             break;
         if (WORDS < 16 && block.has_units(layer + 1))

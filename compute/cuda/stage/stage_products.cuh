@@ -35,6 +35,7 @@ struct stage_args {
     int32_t pitch;       /* positions from row to row of a grid */
     int32_t grid_rows;   /* with the borders */
     int32_t align;       /* rows: blocks begin at multiples of it */
+    bool rehearses;      /* one image, and few blocks */
     bool single;         /* planes are no whole fours of pixels: reals are copied one by one */
     int32_t filter_warps, pixel_warps; /* of a block */
     int32_t layers_beside; /* of 512 channels: layers whose filters are in shared memory, 1 or 2 */
