@@ -271,7 +271,7 @@ $(BUILD)/obj/compute/core/registry.c.o: compute/core/registry.c $(MADE_WITH)/reg
 # ptxas reports every wgmma.fence it adds by itself, which costs nothing (C7519), and launch bounds
 # that a chip with fewer threads cannot keep; all else is shown. A kernel that keeps registers in
 # memory is a fault outside this list: reported, and with WERROR=1 the end of the build.
-MAY_SPILL = $(patsubst %,compute/cuda/%.cu,bmma/patch_gemm ops/op pack/pack real/real_gemm \
+MAY_SPILL = $(patsubst %,compute/cuda/%.cu,ops/op pack/pack real/real_gemm \
               stage/fused_stage stage/strided stem/stem wgmma/warp_specialised)
 warn_spills = $(if $(filter $(MAY_SPILL),$<),,-Xptxas=-warn-spills)
 $(BUILD)/obj/compute/%.cu.o: compute/%.cu $(MADE_WITH)/compute-cu

@@ -84,24 +84,8 @@ void bk_each_strip(bk_visit visit, void *context) {
     strip_extremes(&at);
 }
 
-/* patch_gemm.cu: rows that are whole runs of 4 pixels, from each column of a run on, with tiles
- * that are small and large. */
-static void matrix_runs(bk_cursor *at, int64_t channels, int64_t groups, bk_fill fill) {
-    for (int64_t left = 0; left < 4; left++) {
-        const int64_t width = left % 2 ? 24 + 4 * left : 72;
-        bk_case c = same(1, channels * groups, 7 + 8 * left, width, 2 * groups, 3 + 2 * (left % 2));
-        c.params.groups = groups;
-        c.params.stride[0] = c.params.stride[1] = 1 + (channels + left) % 4;
-        bk_pad(&c, 1, left, 2, 3 - left);
-        few_variants(at, c);
-        c.input_fill = fill;
-        bk_deal(at, c);
-    }
-}
-
-/* patch_gemm.cu: rows of 8 positions, 4 pixels of up to 4 channels at a time, 2 of 8 or 1 of 16, or
- * runs (matrix_runs), and as many groups as have 16 channels together. Sums of each that are not
- * finite are taken again. */
+/* patch.cu: 1, 4 or 8 channels at a time, words of one to several taps, tiles of parts of a plane
+ * or of several. Sums of each that are not finite are taken again. */
 void bk_each_plane(bk_visit visit, void *context) {
     static const bk_fill fills[] = {BK_HUGE, BK_INFINITY, BK_NAN, BK_MIXED, BK_EXTREME};
     static const int64_t channels[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 32};
@@ -123,8 +107,8 @@ void bk_each_plane(bk_visit visit, void *context) {
             bk_deal(&at, c);
             c.params.dilation[1] = 1 + (int64_t)i % 3;
             c.params.stride[0] = 2;
+            c.params.stride[1] = 1 + (int64_t)i % 4;
             few_variants(&at, c);
-            matrix_runs(&at, channels[i], groups, fills[(i + (size_t)groups / 4) % 5]);
         }
 }
 
@@ -158,16 +142,16 @@ void bk_each_strip_of_columns(bk_visit visit, void *context) {
     }
 }
 
-/* Few channels, any step: rows around 32, 64 and 128 outputs; filters of 1 to 8 words, with bits at
- * either side of a word. */
+/* Few channels, any step: rows around 32, 64 and 128 outputs; filters of 1 to 13 words, with bits
+ * at either side of a word. */
 void bk_each_tile(bk_visit visit, void *context) {
     static const int64_t outputs[][2] = {{7, 127},  {8, 128},  {9, 129}, {15, 63}, {16, 64},
                                          {17, 65},  {31, 31},  {32, 32}, {33, 33}, {8, 255},
                                          {16, 256}, {17, 257}, {64, 32}, {65, 33}, {1, 32}};
     static const int64_t filters[][3] = {/* channels, kernel: bits at either side of a word */
-                                         {3, 3, 3},  {4, 2, 4}, {3, 3, 4}, {7, 3, 3}, {8, 2, 4},
-                                         {5, 1, 13}, {8, 3, 4}, {7, 2, 7}, {8, 4, 5}, {7, 1, 23},
-                                         {8, 4, 8},  {8, 8, 4}, {1, 8, 32}};
+                                         {3, 3, 3},  {4, 2, 4}, {3, 3, 4},  {7, 3, 3},  {8, 2, 4},
+                                         {5, 1, 13}, {8, 3, 4}, {7, 2, 7},  {8, 4, 5},  {7, 1, 23},
+                                         {8, 4, 8},  {8, 8, 4}, {1, 8, 32}, {3, 9, 11}, {16, 5, 5}};
     bk_cursor at = {visit, context, 0};
     for (size_t i = 0; i < COUNT(outputs); i++) {
         bk_case c = same(1, 1 + (int64_t)i % 3, outputs[i][0], outputs[i][1], 2, 3);

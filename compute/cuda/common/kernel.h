@@ -55,9 +55,4 @@ typedef struct xn_cuda_chip {
     int32_t shared_bytes; /* the most that a block may have of shared memory */
 } xn_cuda_chip;
 
-typedef struct xn_cuda_few_io {
-    const void *input;
-    const uint32_t *patches, *rows; /* filters, layout.h; NULL where there are none */
-} xn_cuda_few_io;
-
 #endif

@@ -4,7 +4,7 @@
  *   activations  bits[N*G][H*W][tap_words]     channel c of the group is bit c % 32 of word c / 32
  *   filters      rows[O][row_words]            tap-major: word (i*KW + j)*tap_words + c/32, then 0
  *   tap popcount prefix[(KH+1)*(KW+1)][O]      of popc over filter taps [0,i) x [0,j)
- *   few channels patches[O][patch_words]       bit (c*KH + i)*KW + j, then 0
+ *   few channels patches[O][patch_words]       channel c of tap t: bit t % n * C + c of word t / n
  *   lines filters lines_filters[chunks/2][rows/8][2][8][4] two chunks, of 8 filters at a time
  *   stage filters stage[O/32][steps][2][32][4] filters of 3x3 as operands of mma.sync: of each
  *                step's 256 bits two tiles of 16 filters, a lane's 4 blocks together
@@ -21,10 +21,7 @@
 
 #include "xn_arith.h"
 
-#define XN_CUDA_STEP_WORDS 8      /* 256 bits: k of one matrix instruction */
-#define XN_CUDA_FEW_CHANNELS 8    /* the most channels of a group whose filters are patches, */
-#define XN_CUDA_FEW_PATCH_WORDS 8 /* the most words of one, */
-#define XN_CUDA_FEW_KERNEL_W 32   /* and the widest kernel: a row of taps fits one word */
+#define XN_CUDA_STEP_WORDS 8 /* 256 bits: k of one matrix instruction */
 
 /* Shared memory that a block of the wgmma kernels may have; 1 KiB of sm_90's 227 is left for what
  * they declare themselves. */
@@ -209,14 +206,17 @@ XN_HD int32_t xn_cuda_padded_tap(const xn_conv *c, const xn_cuda_padded *l, int3
            (line >> l->odd_h) * l->pitch + (column >> l->odd_w);
 }
 
-/* Words of a filter as a patch: 1, 2, 3, 5 or 8; 0 where it is too large for one. */
+/* Words of a filter as a patch, of which patch.cu has kernels; 0 where it is too large for one. */
 XN_HD int32_t xn_cuda_patch_words(int32_t group_channels, int32_t kernel_h, int32_t kernel_w) {
-    int64_t bits = (int64_t)group_channels * kernel_h * kernel_w;
-    if (group_channels > XN_CUDA_FEW_CHANNELS || kernel_w > XN_CUDA_FEW_KERNEL_W ||
-        bits > 32 * XN_CUDA_FEW_PATCH_WORDS)
-        return 0;
-    int32_t words = (int32_t)((bits + 31) / 32);
-    return words <= 3 ? words : words <= 5 ? 5 : 8;
+    const int64_t taps = (int64_t)kernel_h * kernel_w, each = 32 / group_channels;
+    const int64_t words = each ? (taps - 1) / each + 1 : 0;
+    return words > 13 ? 0 : words > 9 ? 13 : words > 5 ? 9 : words > 3 ? 5 : (int32_t)words;
+}
+
+/* Taps of each word: the same number but for the last, of one channel all that fit. */
+XN_HD int32_t xn_cuda_patch_taps(int32_t group_channels, int32_t kernel_h, int32_t kernel_w) {
+    const int32_t words = xn_cuda_patch_words(group_channels, kernel_h, kernel_w);
+    return group_channels == 1 || !words ? 32 : (kernel_h * kernel_w - 1) / words + 1;
 }
 
 /* The taps of one output that fall inside the image: rows [i0, i1), columns [j0, j1). */

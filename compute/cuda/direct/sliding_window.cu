@@ -1,4 +1,6 @@
-/* sliding_window.cu: which strip kernel runs a problem, how it is cut, and the launch. */
+/* sliding_window.cu: the path sliding_window: which strip kernel runs a problem, how it is cut, and
+ * the launch. */
+#include "costs.h"
 #include "sliding_window.cuh"
 
 enum {
@@ -12,6 +14,18 @@ enum {
     HIGH_CHUNKS = 2,      /* or for planes as high as HIGH */
     HIGH = 2048,
     MAX_PHASES = 1 << 10,
+};
+
+/* A thread makes `rows` * `chunks` output rows of 4 columns; `lanes` threads side by side make a
+ * segment; a block is `threads` / `lanes` segments: `across` of them side by side, of `stack`
+ * planes, the rest below each other. All are powers of 2. */
+struct strip_cut {
+    int32_t rows;   /* 1 or 4: compiled in */
+    int32_t chunks; /* 1 unless the kernel is of the shape of one that is compiled for it */
+    int32_t depth;  /* chunks on their way at a time: 0 (in registers), 2 or 4: compiled in */
+    int32_t lanes;  /* 4, 8, 16 or 32: shuffles stay inside a segment */
+    int32_t across, stack;
+    int32_t threads; /* 32 .. 128 */
 };
 
 typedef void (*strip_function)(const xn_strip_args);
@@ -33,18 +47,15 @@ struct strip_kernel {
 /* Of those that take a problem the first is the fastest. */
 static const strip_kernel kernels[] = {
     RING(XN_STRIP_FP32, 2),          RING(XN_STRIP_FP32, 4),
-    RING(XN_STRIP_FP16, 2),          SINGLE(1, 4, XN_STRIP_FP32, 1),
-    SINGLE(3, 4, XN_STRIP_FP32, 1),  SINGLE(3, 1, XN_STRIP_FP32, 1),
-    SINGLE(3, 4, XN_STRIP_FP16, 1),  SINGLE(3, 1, XN_STRIP_FP16, 1),
-    SINGLE(5, 4, XN_STRIP_FP32, 1),  SINGLE(7, 4, XN_STRIP_FP32, 1),
-    SINGLE(3, 4, XN_STRIP_FP32, 2),  SINGLE(3, 1, XN_STRIP_FP32, 2),
-    SINGLE(3, 4, XN_STRIP_FP16, 2),  SINGLE(3, 1, XN_STRIP_FP16, 2),
-    SINGLE(3, 4, XN_STRIP_LOOSE, 1), SINGLE(5, 4, XN_STRIP_LOOSE, 1),
-    SINGLE(7, 4, XN_STRIP_LOOSE, 1), SINGLE(1, 4, XN_STRIP_ANY, 1),
-    SINGLE(2, 4, XN_STRIP_ANY, 1),   SINGLE(3, 4, XN_STRIP_ANY, 1),
-    SINGLE(3, 1, XN_STRIP_ANY, 1),   SINGLE(4, 4, XN_STRIP_ANY, 1),
-    SINGLE(5, 4, XN_STRIP_ANY, 1),   SINGLE(6, 4, XN_STRIP_ANY, 1),
-    SINGLE(7, 4, XN_STRIP_ANY, 1),
+    RING(XN_STRIP_FP16, 2),          SINGLE(3, 4, XN_STRIP_FP32, 1),
+    SINGLE(3, 1, XN_STRIP_FP32, 1),  SINGLE(3, 4, XN_STRIP_FP16, 1),
+    SINGLE(3, 1, XN_STRIP_FP16, 1),  SINGLE(5, 4, XN_STRIP_FP32, 1),
+    SINGLE(7, 4, XN_STRIP_FP32, 1),  SINGLE(3, 4, XN_STRIP_FP32, 2),
+    SINGLE(3, 1, XN_STRIP_FP32, 2),  SINGLE(3, 4, XN_STRIP_FP16, 2),
+    SINGLE(3, 1, XN_STRIP_FP16, 2),  SINGLE(3, 4, XN_STRIP_LOOSE, 1),
+    SINGLE(5, 4, XN_STRIP_LOOSE, 1), SINGLE(7, 4, XN_STRIP_LOOSE, 1),
+    SINGLE(3, 4, XN_STRIP_ANY, 1),   SINGLE(3, 1, XN_STRIP_ANY, 1),
+    SINGLE(5, 4, XN_STRIP_ANY, 1),   SINGLE(7, 4, XN_STRIP_ANY, 1),
 };
 
 /* 4 elements at a time: the input's rows start at such a multiple, and so do the windows. */
@@ -65,10 +76,6 @@ static bool has_kind(const xn_conv *c, int32_t kind) {
             c->width % XN_STRIP_WIDTH == 0 && c->out_width % XN_STRIP_WIDTH == 0);
 }
 
-bool xn_cuda_sliding_vectors(const xn_conv *c) {
-    return has_kind(c, XN_STRIP_FP32) || has_kind(c, XN_STRIP_FP16);
-}
-
 /* The kernel of so many rows and that depth; with rows 0, the fastest of that depth. */
 static const strip_kernel *find_kernel(const xn_conv *c, int32_t rows, int32_t depth) {
     for (const strip_kernel &k : kernels)
@@ -78,11 +85,11 @@ static const strip_kernel *find_kernel(const xn_conv *c, int32_t rows, int32_t d
     return NULL;
 }
 
-static int64_t tiles_across(const xn_conv *c, const xn_cuda_sliding *s) {
+static int64_t tiles_across(const xn_conv *c, const strip_cut *s) {
     return (c->out_width - 1) / (s->lanes * s->across * XN_STRIP_WIDTH) + 1;
 }
 
-static int32_t segments_down(const xn_cuda_sliding *s) {
+static int32_t segments_down(const strip_cut *s) {
     return s->threads / (s->lanes * s->across * s->stack);
 }
 
@@ -91,7 +98,7 @@ static int32_t phase_rows(const xn_conv *c) {
     return (c->out_height - 1) / c->dilation_h + 1;
 }
 
-static int64_t tiles_down(const xn_conv *c, const xn_cuda_sliding *s) {
+static int64_t tiles_down(const xn_conv *c, const strip_cut *s) {
     return (phase_rows(c) - 1) / ((int64_t)segments_down(s) * s->rows * s->chunks) + 1;
 }
 
@@ -100,43 +107,29 @@ static int64_t planes_of(const xn_conv *c, int64_t images) {
     return images * c->groups * c->dilation_h;
 }
 
-static int64_t stacks_of(const xn_conv *c, int64_t images, const xn_cuda_sliding *s) {
+static int64_t stacks_of(const xn_conv *c, int64_t images, const strip_cut *s) {
     return (planes_of(c, images) - 1) / s->stack + 1;
 }
 
 /* z has the stacks of planes as far as it goes, x the rest of them. */
-static int64_t grid_z(const xn_conv *c, int64_t images, const xn_cuda_sliding *s) {
+static int64_t grid_z(const xn_conv *c, int64_t images, const strip_cut *s) {
     const int64_t stacks = stacks_of(c, images, s);
     return stacks < MAX_GRID_YZ ? stacks : (int64_t)MAX_GRID_YZ;
 }
 
-static int64_t grid_x(const xn_conv *c, int64_t images, const xn_cuda_sliding *s) {
+static int64_t grid_x(const xn_conv *c, int64_t images, const strip_cut *s) {
     const int64_t folds = (stacks_of(c, images, s) - 1) / grid_z(c, images, s) + 1;
     return tiles_across(c, s) * folds;
 }
 
 static bool takes(const xn_conv *c) {
-    return xn_few_takes(c) && c->stride_h == 1 && c->stride_w == 1 && find_kernel(c, 0, 0) &&
+    return c->stride_h == 1 && c->stride_w == 1 && find_kernel(c, 0, 0) &&
            (c->dilation_w == 1 ? c->dilation_h == 1 : c->dilation_h <= MAX_PHASES) &&
            c->group_channels == 1 && c->group_out_channels == 1 &&
            (int64_t)c->height * c->width <= INT32_MAX &&
            (int64_t)c->out_height * c->out_width <= INT32_MAX &&
            (int64_t)c->height + c->pad_top + c->pad_bottom <= MAX_PADDED &&
            (int64_t)c->width + c->pad_left + c->pad_right <= MAX_PADDED;
-}
-
-static bool is_power_of_2(int32_t v) {
-    return v > 0 && !(v & (v - 1));
-}
-
-bool xn_cuda_sliding_fits(const xn_conv *c, int64_t images, const xn_cuda_sliding *s) {
-    if (!takes(c) || !is_power_of_2(s->lanes) || s->lanes < 4 || s->lanes > 32 ||
-        !is_power_of_2(s->across) || !is_power_of_2(s->stack) || !is_power_of_2(s->threads) ||
-        s->threads < 32 || s->threads > XN_STRIP_MAX_THREADS ||
-        (int64_t)s->lanes * s->across * s->stack > s->threads || s->chunks < 1)
-        return false;
-    return find_kernel(c, s->rows, s->depth) && planes_of(c, images) <= MAX_PLANES &&
-           grid_x(c, images, s) <= INT32_MAX && tiles_down(c, s) <= MAX_GRID_YZ;
 }
 
 /* The largest that is not more than v; 1 at least. */
@@ -154,9 +147,13 @@ static int32_t power_of_2_from(int64_t v, int32_t most) {
     return power;
 }
 
+static double bytes_of(const xn_conv *c, int64_t images) {
+    return (double)images * (double)(xn_conv_input_bytes(c) + xn_conv_output_bytes(c));
+}
+
+/* Input and output stay in the L2 cache together. */
 static bool is_cached(const xn_conv *c, int64_t images) {
-    return (double)images * (double)(xn_conv_input_bytes(c) + xn_conv_output_bytes(c)) <
-           XN_FEW_CACHE_BYTES;
+    return bytes_of(c, images) < 40 << 20;
 }
 
 /* Data from the L2 cache comes fast enough for the instructions to count: long strips, which make
@@ -180,7 +177,7 @@ static int32_t choose_chunks(const xn_conv *c, int64_t images, int64_t warps) {
 
 /* Few rows a thread while only that fills the multiprocessors; else more, which reads less of the
  * rows between strips again. */
-static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, xn_cuda_sliding *s) {
+static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, strip_cut *s) {
     const int64_t warps = planes_of(c, images) * ((phase_rows(c) - 1) / 4 + 1) *
                           ((c->out_width - 1) / (s->lanes * XN_STRIP_WIDTH) + 1) * s->lanes / 32;
     s->rows = find_kernel(c, 0, 0)->rows;
@@ -196,9 +193,8 @@ static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, x
         s->depth = 0; /* half the bytes: the copies' instructions cost more than they hide */
 }
 
-bool xn_cuda_sliding_choose(const xn_conv *c, int64_t images, int multiprocessors,
-                            xn_cuda_sliding *out) {
-    xn_cuda_sliding s = {};
+static bool choose(const xn_conv *c, int64_t images, int multiprocessors, strip_cut *out) {
+    strip_cut s = {};
     if (!takes(c))
         return false;
     s.lanes = power_of_2_from((c->out_width - 1) / XN_STRIP_WIDTH + 1, 32);
@@ -210,40 +206,55 @@ bool xn_cuda_sliding_choose(const xn_conv *c, int64_t images, int multiprocessor
     const int32_t segments = s.threads / (s.lanes * s.across);
     const int32_t down = power_of_2_from((phase_rows(c) - 1) / (s.rows * s.chunks) + 1, segments);
     s.stack = power_of_2_from(planes_of(c, images), segments / down);
-    if (!xn_cuda_sliding_fits(c, images, &s))
+    if (planes_of(c, images) > MAX_PLANES || grid_x(c, images, &s) > INT32_MAX ||
+        tiles_down(c, &s) > MAX_GRID_YZ)
         return false;
     *out = s;
     return true;
 }
 
-void xn_cuda_sliding_terms(const xn_conv *c, int64_t images, int multiprocessors,
-                           const xn_cuda_sliding *s, double *terms) {
+/* ---- the path ---- */
+
+struct strip_state {
+    int64_t images;
+    strip_cut cut;
+};
+
+static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
+    strip_state *s = (strip_state *)out;
+    s->images = job->images;
+    return xn_cuda_is_plain(job) && choose(&job->conv, job->images, chip->multiprocessors, &s->cut);
+}
+
+static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *state, double *t) {
+    const xn_conv *c = &job->conv;
+    const int64_t images = job->images;
+    const strip_cut *s = &((const strip_state *)state)->cut;
     const strip_kernel *k = find_kernel(c, s->rows, s->depth);
     const double out_rows = s->rows * s->chunks, in_rows = out_rows + k->kernel - 1;
     const double tables = (double)k->kernel * ((k->kernel + 2) / 3);
     const double blocks =
         (double)grid_x(c, images, s) * tiles_down(c, s) * (double)grid_z(c, images, s);
-    const double warps = xn_few_share(blocks, multiprocessors) * s->threads / 32;
+    const double warps = xn_few_share(blocks, chip->multiprocessors) * s->threads / 32;
     const double digests = warps * in_rows * (k->kernel + 5);
     const double outputs = warps * out_rows * (tables + 10);
     const bool vectors = k->kind == XN_STRIP_FP32 || k->kind == XN_STRIP_FP16;
-    terms[0] = 1;
-    terms[1] = vectors ? 0 : s->chunks - 1; /* which wait for one another */
-    terms[2] = vectors ? digests : 0;
-    terms[3] = vectors ? 0 : digests;
-    terms[4] = vectors ? 0 : warps * in_rows * 32 / s->lanes; /* rows of memory */
-    terms[5] = outputs;
-    terms[6] = xn_few_streamed(c, images, multiprocessors);
+    t[0] = 1;
+    t[1] = vectors ? 0 : s->chunks - 1; /* which wait for one another */
+    t[2] = vectors ? digests : 0;
+    t[3] = vectors ? 0 : digests;
+    t[4] = vectors ? 0 : warps * in_rows * 32 / s->lanes; /* rows of memory */
+    t[5] = outputs;
+    t[6] = is_cached(c, images) ? 0 : bytes_of(c, images) / 1024 / chip->multiprocessors;
 }
 
-cudaError_t xn_cuda_sliding_launch(const xn_conv *c, int64_t images, const xn_cuda_sliding *s,
-                                   const xn_cuda_few_io *io, const xn_epilogue_args *epilogue,
-                                   bool overlapped, cudaStream_t stream) {
-    if (!xn_cuda_sliding_fits(c, images, s))
-        return cudaErrorInvalidConfiguration;
+static cudaError_t run(xn_cuda_run *r) {
+    const xn_conv *c = &r->job->conv;
+    const int64_t images = r->job->images;
+    const strip_cut *s = &((const strip_state *)r->state)->cut;
     const strip_kernel *k = find_kernel(c, s->rows, s->depth);
     xn_strip_args a = {};
-    xn_few_set(&a, c, io, epilogue, true);
+    xn_few_set(&a, r);
     a.vector_in = vector_in(c);
     a.vector_out = c->out_width % XN_STRIP_WIDTH == 0;
     a.lanes_log2 = xn_few_log2(s->lanes);
@@ -257,11 +268,11 @@ cudaError_t xn_cuda_sliding_launch(const xn_conv *c, int64_t images, const xn_cu
     a.out_plane = (int64_t)c->out_height * c->out_width;
     const dim3 grid((unsigned)grid_x(c, images, s), (unsigned)tiles_down(c, s),
                     (unsigned)grid_z(c, images, s));
-    return xn_cuda_launch_with(k->function, grid, s->threads, (size_t)k->ring, overlapped, stream,
-                               a);
+    return xn_cuda_launch_with(k->function, grid, s->threads, (size_t)k->ring, r->chip->overlaps,
+                               r->stream, a);
 }
 
-cudaError_t xn_cuda_sliding_load(void) {
+static cudaError_t load(bool *) {
     for (const strip_kernel &k : kernels) {
         cudaError_t e = xn_cuda_load(k.function);
         if (e != cudaSuccess)
@@ -269,3 +280,14 @@ cudaError_t xn_cuda_sliding_load(void) {
     }
     return cudaSuccess;
 }
+
+const xn_cuda_path xn_cuda_sliding_window_path = {"sliding_window",
+                                                  XN_CUDA_ANY_CHIP,
+                                                  sizeof(strip_state),
+                                                  fits,
+                                                  terms,
+                                                  xn_cuda_costs_sliding_window,
+                                                  NULL,
+                                                  xn_few_wants,
+                                                  run,
+                                                  load};

@@ -115,14 +115,15 @@ xn_strip_outputs(const xn_strip_args &a, const xn_strip_place &p,
 /* ---- the kernel ---- */
 
 /* Blocks of the most threads that a multiprocessor has room for. */
-constexpr int xn_strip_resident(int kernel_w, int depth) {
-    return kernel_w > 5 ? 2 : kernel_w > 3 ? 3 : depth > 0 ? 5 : 4;
+constexpr int xn_strip_resident(int kernel_w, int kind, int depth) {
+    const bool large = kernel_w > 5 || (kernel_w > 3 && kind == XN_STRIP_ANY);
+    return large ? 2 : kernel_w > 3 ? 3 : depth > 0 ? 5 : 4;
 }
 
 /* DEPTH: chunks that are on their way while one is made; 0: one, in registers. D: columns from tap
  * to tap; with 2, rows have any dilation, and each phase of them is a plane of its own. */
 template <int KW, int KH, int ROWS, int KIND, int DEPTH, int D>
-__global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, xn_strip_resident(KW, DEPTH))
+__global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, xn_strip_resident(KW, KIND, DEPTH))
     xn_strip_kernel(const __grid_constant__ xn_strip_args a) {
     typedef xn_strip_window<KW, D> window;
     typedef xn_strip_source<KW, KIND, D> rows_source;

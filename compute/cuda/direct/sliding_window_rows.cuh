@@ -7,7 +7,6 @@
 #include "few.cuh"
 #include "launch.cuh"
 #include "ptx.cuh"
-#include "sliding_window.h"
 
 #define XN_STRIP_WIDTH 4         /* outputs of a thread, side by side */
 #define XN_STRIP_MAX_THREADS 128 /* of a block */
@@ -26,7 +25,7 @@
 
 struct xn_strip_args : xn_few_args {
     int32_t vector_in, vector_out;                          /* rows: 4 elements at a time */
-    int32_t lanes_log2, across_log2, down_log2, stack_log2; /* of a block, see xn_cuda_sliding */
+    int32_t lanes_log2, across_log2, down_log2, stack_log2; /* of a block, see strip_cut */
     int32_t chunks, tiles_x, planes;
     int64_t in_plane, out_plane; /* elements of a group's input and output */
 };
@@ -338,6 +337,28 @@ __device__ __forceinline__ bool xn_strip_extreme(const xn_filter &f) {
     return !(fabsf(f.factor) <= XN_STRIP_MOST_FACTOR && fabsf(f.bias) <= XN_STRIP_MOST_BIAS);
 }
 
+/* Those of four neighbours, from `index` on, that exist: `live` of them; at once when `vector`. Of
+ * INT32, v are the integers. */
+__device__ __forceinline__ void xn_strip_store_any(const xn_epilogue_args &e, int64_t index,
+                                                   bool vector, int32_t live, const float (&v)[4]) {
+    if (e.what.datatype == XN_INT32) {
+        const int32_t dots[4] = {(int32_t)v[0], (int32_t)v[1], (int32_t)v[2], (int32_t)v[3]};
+        if (vector && live == 4)
+            return xn_store((int32_t *)e.output + index, dots);
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            if (n < live)
+                ((int32_t *)e.output)[index + n] = dots[n];
+    } else if (vector && live == 4) {
+        xn_store_reals(e, index, v);
+    } else {
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            if (n < live)
+                xn_store_reals(e, index + n, {v[n]});
+    }
+}
+
 /* 4 outputs from `index` on, of which `live` exist, if `exists`. */
 template <int KIND>
 __device__ __forceinline__ void xn_strip_store(const xn_strip_args &a, int64_t index, char *to,
@@ -353,7 +374,34 @@ __device__ __forceinline__ void xn_strip_store(const xn_strip_args &a, int64_t i
             if (exists && j < live)
                 ((float *)to)[j] = v[j];
     } else if (exists)
-        xn_few_store(a.epilogue, index, a.vector_out, live, v);
+        xn_strip_store_any(a.epilogue, index, a.vector_out, live, v);
+}
+
+/* The output of filter o by the definition (epilogue.cuh), whose window has its first tap at (y, x)
+ * of the plane that begins at element `first`. A leaf, so that callers keep their registers. */
+static __device__ __noinline__ float xn_strip_output_again(const xn_strip_args &a, int32_t o,
+                                                           int64_t first, int32_t y, int32_t x) {
+    const xn_conv &c = a.conv;
+    const auto value = [&](int32_t i, int32_t j, bool *inside) {
+        const int32_t in_y = y + i * c.dilation_h, in_x = x + j * c.dilation_w;
+        *inside = (uint32_t)in_y < (uint32_t)c.height && (uint32_t)in_x < (uint32_t)c.width;
+        return *inside ? xn_few_element(a, first + (int64_t)in_y * c.width + in_x) : 0.0f;
+    };
+    const auto size = [&](int32_t i, int32_t j) {
+        bool inside;
+        return fabsf(value(i, j, &inside));
+    };
+    int32_t dot = 0;
+#pragma unroll 1
+    for (int32_t t = 0; t < c.kernel_h * c.kernel_w; t++) {
+        bool inside;
+        const float v = value(t / c.kernel_w, t % c.kernel_w, &inside);
+        const int32_t sign = !inside ? c.pad_value : xn_sign_bit(v) ? 1 : -1;
+        dot += __ldg(a.weights + o * a.weight_words + t / 32) >> t % 32 & 1u ? sign : -sign;
+    }
+    const float box = c.epilogue.k ? xn_box_of(c.kernel_h, c.kernel_w, size) : 1.0f;
+    return xn_value_or_again(a.epilogue, xn_filter_of(a.epilogue, o), o, (float)dot, box,
+                             [&] { return xn_box_of<double>(c.kernel_h, c.kernel_w, size); });
 }
 
 /* Outputs by the definition: rows out_y .. of the phase. */
@@ -366,7 +414,8 @@ __device__ __forceinline__ void xn_strip_again(const xn_strip_args &a, int32_t p
 #pragma unroll 1
     for (int32_t e = 0; e < rows * live; e++) {
         const int32_t y = phase.out_first + phase.step * (out_y + e / live), x = out_x + e % live;
-        const float v = xn_few_again(a, o, plane * a.in_plane, y - c.pad_top, x - c.pad_left);
+        const float v =
+            xn_strip_output_again(a, o, plane * a.in_plane, y - c.pad_top, x - c.pad_left);
         xn_store_reals(a.epilogue, out_first + (int64_t)y * c.out_width + x, {v});
     }
 }

@@ -34,16 +34,14 @@ static void fill_rows(const xn_weights *w, void *out) {
 
 /* ---- few channels ---- */
 
-/* At most 8 channels, so a tap is one word. */
+/* A tap is one word, of which only the channels are set. */
 static void fill_patches(const xn_weights *w, void *out) {
     const int32_t words = xn_cuda_patch_words(w->group_channels, w->kernel_h, w->kernel_w);
-    const int64_t taps = taps_of(w);
-    for (int64_t o = 0; o < w->out_channels; o++)
-        for (int32_t c = 0; c < w->group_channels; c++)
-            for (int64_t tap = 0; tap < taps; tap++) {
-                const int64_t at = c * taps + tap;
-                ((uint32_t *)out)[o * words + at / 32] |= (bits_of(w, o)[tap] >> c & 1u) << at % 32;
-            }
+    const int32_t each = xn_cuda_patch_taps(w->group_channels, w->kernel_h, w->kernel_w);
+    for (int64_t o = 0; words && o < w->out_channels; o++)
+        for (int64_t tap = 0; tap < taps_of(w); tap++)
+            ((uint32_t *)out)[o * words + tap / each] |= bits_of(w, o)[tap]
+                                                         << tap % each * w->group_channels;
 }
 
 /* ---- set bits of rectangles of taps ---- */

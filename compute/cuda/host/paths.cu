@@ -9,8 +9,8 @@
 
 /* Of those that cost the same the first is taken. */
 static const xn_cuda_path *const paths[] = {
-    &xn_cuda_sliding_window_path, &xn_cuda_patch_gemm_path, &xn_cuda_warp_specialised_path,
-    &xn_cuda_implicit_gemm_path,  &xn_cuda_direct_path,     &xn_cuda_real_mma_path,
+    &xn_cuda_sliding_window_path, &xn_cuda_patch_path,     &xn_cuda_warp_specialised_path,
+    &xn_cuda_implicit_gemm_path,  &xn_cuda_direct_path,    &xn_cuda_real_mma_path,
     &xn_cuda_real_depthwise_path, &xn_cuda_real_gemm_path,
 };
 

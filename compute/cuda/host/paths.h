@@ -106,7 +106,7 @@ typedef struct xn_cuda_counts {
 xn_cuda_counts xn_cuda_counts_of(const xn_cuda_job *job, const xn_cuda_chip *chip);
 
 /* The rows. */
-extern const xn_cuda_path xn_cuda_sliding_window_path, xn_cuda_patch_gemm_path,
+extern const xn_cuda_path xn_cuda_sliding_window_path, xn_cuda_patch_path,
     xn_cuda_warp_specialised_path, xn_cuda_implicit_gemm_path, xn_cuda_direct_path,
     xn_cuda_real_mma_path, xn_cuda_real_depthwise_path, xn_cuda_real_gemm_path;
 
