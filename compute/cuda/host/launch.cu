@@ -155,7 +155,7 @@ static cudaError_t enqueue_stem(const xn_plan *plan, const xn_prepared *prepared
     const xn_epilogue_args epilogue = xn_cuda_epilogue_args(&plan->step, prepared, io);
     xn_cuda_stem_io in = {};
     in.input = io->input;
-    in.filters = xn_cuda_part_of(prepared, xn_cuda_stem_part(plan, prepared->source->planes));
+    in.filters = xn_cuda_part_of(prepared, xn_cuda_stem_part(plan));
     in.border = (const float *)xn_cuda_part_of(prepared, XN_CUDA_PART_STEM_BORDER);
     in.scale = prepared->scale;
     in.planes = prepared->source->planes;

@@ -36,7 +36,7 @@ void xn_cuda_plan_terms(const xn_plan *plan, double terms[XN_CUDA_TERMS]) {
     plan->how.path->terms(&plan->how.job, &plan->stream->device->chip, plan->how.state, terms);
 }
 
-xn_cuda_part xn_cuda_stem_part(const xn_plan *plan, const xn_planes *planes) {
+xn_cuda_part xn_cuda_stem_part(const xn_plan *plan) {
     if (xn_cuda_stem_is_wide(&plan->step, &plan->stream->device->chip))
         return XN_CUDA_PART_STEM_WIDE;
     if (!xn_cuda_stem_has_tiles(&plan->step, &plan->stream->device->chip))
@@ -47,8 +47,7 @@ xn_cuda_part xn_cuda_stem_part(const xn_plan *plan, const xn_planes *planes) {
 uint64_t xn_cuda_plan_wants(const xn_plan *plan, const xn_prepared *prepared) {
     const xn_cuda_choice *how = &plan->how;
     if (plan->step.kind == XN_STEP_STEM)
-        return XN_CUDA_WANT(xn_cuda_stem_part(plan, prepared->source->planes)) |
-               XN_CUDA_WANT(XN_CUDA_PART_STEM_BORDER);
+        return XN_CUDA_WANT(xn_cuda_stem_part(plan)) | XN_CUDA_WANT(XN_CUDA_PART_STEM_BORDER);
     if (plan->step.kind == XN_STEP_TOP_K && plan->step.conv.mode == XN_MODE_XNOR)
         return XN_CUDA_WANT(XN_CUDA_PART_CODES);
     if (!how->path)

@@ -151,7 +151,7 @@ const xn_cuda_path *xn_cuda_path_find(const xn_device *device, const char *name)
 double xn_cuda_plan_cost_ns(const xn_plan *plan);
 void xn_cuda_plan_terms(const xn_plan *plan, double terms[XN_CUDA_TERMS]);
 /* The form of a stem's filters that its kernel reads. */
-xn_cuda_part xn_cuda_stem_part(const xn_plan *plan, const xn_planes *planes);
+xn_cuda_part xn_cuda_stem_part(const xn_plan *plan);
 /* The parts of these weights that a run reads (XN_CUDA_WANT). */
 uint64_t xn_cuda_plan_wants(const xn_plan *plan, const xn_prepared *prepared);
 
