@@ -269,7 +269,7 @@ struct stage_resident {
         stage_read(to[0], own + step * STAGE_STEP_BYTES);
         stage_read(to[1], own + step * STAGE_STEP_BYTES + STAGE_STEP_BYTES / 2);
     }
-    __device__ __forceinline__ void free(int) const {
+    __device__ __forceinline__ void give_back(int) const {
     }
 };
 
@@ -291,7 +291,7 @@ struct stage_ring {
         xn_copy_wait<STAGE_RING - 1>();
         stage_resident{own}.read(step % STAGE_RING, to);
     }
-    __device__ __forceinline__ void free(int step) const {
+    __device__ __forceinline__ void give_back(int step) const {
         enum { STEPS = stage_shape<16>::STEPS };
         const int then = step + STAGE_RING;
         fill(step % STAGE_RING, then < STEPS ? layer + then * STAGE_STEP_BYTES
@@ -331,7 +331,7 @@ __device__ __forceinline__ void stage_multiply_wide(const stage_args &a, const F
                 else
                     xn_mma_and_popc(sums[u][n % 2][n / 2], w[n % 2], b + n / 2 * 2);
         }
-        filters.free(s);
+        filters.give_back(s);
     }
 }
 
