@@ -97,8 +97,8 @@ static int64_t lay_out(const xn_step *step, int32_t layers, const xn_cuda_stage_
     a->align = a->single || c->width % 4 == 0 ? 1 : c->width % 2 == 0 ? 2 : 4;
     a->extra = (layers - 1) / rows_apart(a) * rows_apart(a);
     a->bands = (c->height - a->extra + cut->band - 1) / cut->band;
-    if (a->bands * cut->band >= c->height || cut->band <= 2 * (layers - 1)) {
-        a->extra = 0; /* it saves no band, or makes the first one the largest */
+    if (a->bands < 2 || a->bands * cut->band >= c->height || cut->band <= 4 * (layers - 1)) {
+        a->extra = 0; /* it saves no band, or is too large a part of one */
         a->bands = (c->height + cut->band - 1) / cut->band;
     }
     a->rows = 0;
