@@ -12,7 +12,8 @@ or four times as much changes nothing. Then, where the cheapest by cost is not t
 paths' times of that shape count more, and it is fitted again, for as long as the choices get better;
 last, coefficients are moved by up to a tenth where that makes choices better.
 
-Each row is {"shape": NAME, "path": NAME, "us": MEDIAN, "terms": "NUMBERS"}: one a line, or a list.
+Each row is {"shape": NAME, "path": NAME, "us": MEDIAN, "terms": "NAME=COUNT*NS ..."}: one a line, or
+a list.
 """
 import json
 import math
@@ -35,8 +36,9 @@ def read(names):
             found = [json.loads(line) for line in text.splitlines() if line.strip()]
         rows += [row for row in found if row.get("us", 0) > 0 and "terms" in row]
     for row in rows:
-        if isinstance(row["terms"], str):
-            row["terms"] = [float(term) for term in row["terms"].split()]
+        named = [term.split("=") for term in row["terms"].split()]
+        row["names"] = [name for name, _ in named]
+        row["terms"] = [float(product.split("*")[0]) for _, product in named]
     rows = [row for row in rows if row["terms"]]
     if not rows:
         sys.exit("fit_costs.py: no row has a path's time and terms")
@@ -150,9 +152,9 @@ def main():
     costs = improve(paths, shapes, {path: fit(paths[path]) for path in paths})
     costs = polish(shapes, {path: list(found) for path, found in costs.items()})
     for path, found in costs.items():
-        while len(found) > 1 and found[-1] == 0:
-            found.pop()
-        print(f"COSTS({path}) = {{{', '.join(f'{cost:g}' for cost in found)}}};")
+        named = zip(paths[path][0]["names"], found)
+        terms = ", ".join('{"%s", %g}' % term for term in named)
+        print(f"COSTS({path}) = {{{terms}}};")
     total, misses = judge(shapes, costs)
     weight = sum(importance(rows[0]) for rows in shapes.values())
     print(f"\n{len(shapes)} shapes; chosen over best: geometric mean "

@@ -474,7 +474,7 @@ static bool choose(const xn_conv *c, int64_t images, int multiprocessors, patch_
                         continue;
                     terms_of(&a, multiprocessors, t);
                     for (int term = 0; term < XN_CUDA_TERMS; term++)
-                        ns += t[term] * xn_cuda_costs_patch[term];
+                        ns += t[term] * xn_cuda_costs_patch[term].ns;
                     if (ns < least)
                         least = ns, *out = cut;
                 }

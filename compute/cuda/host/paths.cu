@@ -28,7 +28,7 @@ double xn_cuda_path_ns(const xn_cuda_path *path, const xn_cuda_job *job, const x
     double terms[XN_CUDA_TERMS] = {}, ns = 0;
     path->terms(job, chip, state, terms);
     for (int i = 0; i < XN_CUDA_TERMS; i++)
-        ns += terms[i] * path->costs[i];
+        ns += terms[i] * path->costs[i].ns;
     return ns;
 }
 

@@ -70,6 +70,12 @@ typedef struct xn_cuda_run {
 
 #define XN_CUDA_TERMS 20 /* of a path's cost, at most */
 
+/* A term: its name, and the nanoseconds of one. No name: there is no such term. */
+typedef struct xn_cuda_cost {
+    const char *term;
+    double ns;
+} xn_cuda_cost;
+
 typedef enum { XN_CUDA_ANY_CHIP, XN_CUDA_HAS_MATRIX, XN_CUDA_HAS_WGMMA } xn_cuda_needs;
 
 typedef struct xn_cuda_path {
@@ -81,10 +87,10 @@ typedef struct xn_cuda_path {
     /* Whether it can run the job; decides the state. One that takes a job takes it with fewer
      * images too. */
     bool (*fits)(const xn_cuda_job *job, const xn_cuda_chip *chip, void *state);
-    /* What its time is made of; costs.h has the nanoseconds of each. */
+    /* What its time is made of; costs.h has the name of each and its nanoseconds. */
     void (*terms)(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *state,
                   double terms[XN_CUDA_TERMS]);
-    const double *costs;
+    const xn_cuda_cost *costs;
     /* Takes what run needs of scratch. NULL: nothing. */
     void (*lay_out)(const xn_cuda_job *job, const xn_cuda_chip *chip, xn_cuda_scratch *scratch);
     /* The parts of the weights that run reads, as bits by xn_cuda_part. */

@@ -31,9 +31,10 @@ double xn_cuda_plan_cost_ns(const xn_plan *plan) {
     return plan->how.ns; /* 0 of kinds other than conv */
 }
 
-void xn_cuda_plan_terms(const xn_plan *plan, double terms[XN_CUDA_TERMS]) {
+const xn_cuda_cost *xn_cuda_plan_terms(const xn_plan *plan, double terms[XN_CUDA_TERMS]) {
     memset(terms, 0, XN_CUDA_TERMS * sizeof *terms);
     plan->how.path->terms(&plan->how.job, &plan->stream->device->chip, plan->how.state, terms);
+    return plan->how.path->costs;
 }
 
 xn_cuda_part xn_cuda_stem_part(const xn_plan *plan) {

@@ -149,7 +149,7 @@ const xn_cuda_path *xn_cuda_path_find(const xn_device *device, const char *name)
 /* What a run of max_images should take, as paths are chosen by, and what that is made of: for who
  * fits costs.h. Before the plan has run. */
 double xn_cuda_plan_cost_ns(const xn_plan *plan);
-void xn_cuda_plan_terms(const xn_plan *plan, double terms[XN_CUDA_TERMS]);
+const xn_cuda_cost *xn_cuda_plan_terms(const xn_plan *plan, double terms[XN_CUDA_TERMS]);
 /* The form of a stem's filters that its kernel reads. */
 xn_cuda_part xn_cuda_stem_part(const xn_plan *plan);
 /* The parts of these weights that a run reads (XN_CUDA_WANT). */

@@ -92,6 +92,28 @@ START_TEST(choices_are_near_the_best) {
 }
 END_TEST
 
+/* What costs.h has a price for, and nothing else, is a term of a path's cost. */
+START_TEST(terms_have_names) {
+    for (int i = 0; i < xn_times_count; i++) {
+        int64_t images;
+        const xn_step step = step_of(&xn_times_all[i], &images);
+        const xn_cuda_path *path;
+        for (int n = 0; (path = xn_cuda_path_at(n)) != NULL; n++) {
+            xn_cuda_choice choice;
+            void *state = xn_mem_zalloc(1, path->state_bytes + 1);
+            if (xn_cuda_try_path(&step, images, &h200, path, state, &choice)) {
+                double terms[XN_CUDA_TERMS] = {};
+                path->terms(&choice.job, &h200, state, terms);
+                for (int term = 0; term < XN_CUDA_TERMS; term++)
+                    ck_assert_msg(path->costs[term].term || terms[term] == 0, "%s: term %d",
+                                  path->name, term);
+            }
+            xn_mem_free(state);
+        }
+    }
+}
+END_TEST
+
 /* The cuts of the stages of a residual network that took the least time, up to 3% more, of all
  * those measured (NVIDIA H200, CUDA 13.0, graph replay, medians). Bands of 18 rows, and one block
  * for 512 channels: within Bi-Real-18, with 512 images; with 128 by as many rounds of blocks. */
@@ -187,6 +209,7 @@ XN_SUITE(cuda_choice) {
     Suite *s = suite_create("cuda_choice");
     TCase *t = xn_test_case(s, "choice", 120);
     tcase_add_test(t, choices_are_near_the_best);
+    tcase_add_test(t, terms_have_names);
     tcase_add_test(t, stages_are_cut_near_the_best);
     tcase_add_test(t, chips_have_a_path_for_every_epilogue);
     return s;

@@ -12,7 +12,7 @@ typedef struct xn_bench_options {
     const char *path, *json, *peer, *opencv;
     xn_texts shapes, kinds;
     xn_texts only; /* a row's name has one of them; none: all rows */
-    bool chosen, check_only;
+    bool chosen, check_only, print_paths;
     int batch; /* 0: all */
     int rounds, random, threads;
     double turn_ms; /* 0: the measurement's */

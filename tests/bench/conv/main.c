@@ -40,6 +40,8 @@ static const xn_option options[] = {
     {"backend", XN_OPTION_TEXT, &o.backend, "NAME", "cpu or cuda; else both, or what it is for"},
     {"path", XN_OPTION_TEXT, &o.path, "NAME", "by that path only, such as bitgemm/avx2"},
     {"chosen", XN_OPTION_FLAG, &o.chosen, "", "paths: time only the path that the plan chose"},
+    {"print-paths", XN_OPTION_FLAG, &o.print_paths, "",
+     "paths: below each row what its cost is made of, counts by nanoseconds"},
     {"check-only", XN_OPTION_FLAG, &o.check_only, "", "check the outputs, time nothing"},
     {"rounds", XN_OPTION_COUNT, &o.rounds, "N", "turns of each side (5)"},
     {"ms", XN_OPTION_NUMBER, &o.turn_ms, "N",

@@ -96,7 +96,7 @@ static void report(bench *b, const xn_row *r, const xn_figures *ways, int chosen
     for (int i = 0; i < b->path_count; i++) {
         const xn_figures *f = &ways[i];
         const double us = f->us.median;
-        if (f->us.samples || f->wrong)
+        if (f->us.samples || f->wrong) {
             xn_report_row(b->s->report, XN_T(b->s->on.info.id), XN_T(r->name), XN_T(r->kind->name),
                           XN_N(s->images), XN_N(s->channels), XN_N(s->side), XN_N(s->filters),
                           XN_N(s->kernel), XN_N(s->stride), XN_N(s->padding), XN_N(s->dilation),
@@ -105,6 +105,9 @@ static void report(bench *b, const xn_row *r, const xn_figures *ways, int chosen
                           XN_N(us / of->best_us), XN_N(of->floor_us), XN_T(of->floor_by),
                           XN_N(us / of->floor_us), XN_T(f->terms),
                           XN_T(xn_bench_verdict(b->s, f->wrong)));
+            if (b->s->options->print_paths && f->terms[0])
+                printf("    %s: %s\n", b->names[i], f->terms);
+        }
     }
 }
 

@@ -139,9 +139,10 @@ static const char *path_name(const xn_device *device, int index) {
 static void plan_terms(const xn_plan *plan, char *text, size_t size) {
     double terms[XN_CUDA_TERMS];
     size_t at = 0;
-    xn_cuda_plan_terms(plan, terms);
-    for (int i = 0; i < XN_CUDA_TERMS && at < size; i++)
-        at += (size_t)snprintf(text + at, size - at, "%s%.9g", i ? " " : "", terms[i]);
+    const xn_cuda_cost *costs = xn_cuda_plan_terms(plan, terms);
+    for (int i = 0; i < XN_CUDA_TERMS && costs[i].term && at < size; i++)
+        at += (size_t)snprintf(text + at, size - at, "%s%s=%.9g*%g", i ? " " : "", costs[i].term,
+                               terms[i], costs[i].ns);
 }
 
 /* ---- a whole run, step by step ---- */
