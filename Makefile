@@ -554,7 +554,7 @@ asan: ## the tests under AddressSanitizer, LeakSanitizer and UndefinedBehaviorSa
 # cases, and of networks only the known ones. Without a pause at the end of each test's process.
 TSAN_EVERY  ?= 61
 TSAN_RANDOM ?= 20
-TSAN_SKIP   ?= networks_deep networks_digits networks_precision networks_random networks_stem
+TSAN_SKIP   ?= networks_deep networks_dense networks_digits networks_precision networks_random networks_stem
 tsan: ## the tests under ThreadSanitizer (without OpenMP: libgomp is not instrumented)
 	XNORD_TEST_EVERY=$(TSAN_EVERY) XNORD_TEST_RANDOM=$(TSAN_RANDOM) XNORD_TEST_SKIP="$(TSAN_SKIP)" \
 	  TSAN_OPTIONS="atexit_sleep_ms=0 $$TSAN_OPTIONS" \
