@@ -27,6 +27,20 @@ static uint64_t xn_few_wants(const xn_cuda_job *, const xn_prepared *) {
     return XN_CUDA_WANT(XN_CUDA_PART_PATCHES);
 }
 
+/* A path's state, and whether `choose` finds a cut. */
+template <class Cut>
+struct xn_few_state {
+    int64_t images;
+    Cut cut;
+};
+
+template <class Cut, bool choose(const xn_conv *, int64_t, int, Cut *)>
+static bool xn_few_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
+    xn_few_state<Cut> *s = (xn_few_state<Cut> *)out;
+    s->images = job->images;
+    return xn_cuda_is_plain(job) && choose(&job->conv, job->images, chip->multiprocessors, &s->cut);
+}
+
 /* Host arithmetic of cuts. */
 static inline int32_t xn_few_log2(int32_t power) {
     int32_t log2 = 0;

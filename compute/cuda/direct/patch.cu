@@ -99,7 +99,7 @@ static __device__ __noinline__ float mean_again(const patch_args &a, int64_t at)
     return xn_mean_again(sum, 1.0 / a.conv.group_channels);
 }
 
-/* A thread has some pixels of every so many rows, ROWS of them and CHANNELS at a time. */
+/* A thread has some pixels of rows that lie apart, ROWS of them and CHANNELS at a time. */
 template <int CHANNELS, int ROWS>
 __device__ __forceinline__ void stage_pixels(const patch_args &a, const patch_block &b,
                                              int32_t in_y, int32_t in_x, patch_pixel *pixels) {
@@ -177,7 +177,7 @@ struct patch_shared {
     uint32_t (*rows)[WORDS], (*columns)[WORDS]; /* of the tile: bits of the taps inside */
 };
 
-/* Bits of word w of a patch whose taps count, along an axis of so many pixels from `first` on. */
+/* Bits of word w of a patch whose taps count, along an axis of `size` pixels, from `first` on. */
 __device__ __forceinline__ uint32_t inside_bits(const patch_args &a, int32_t w, int32_t first,
                                                 int32_t size, bool down) {
     const xn_conv &c = a.conv;
@@ -469,12 +469,11 @@ static bool choose(const xn_conv *c, int64_t images, int multiprocessors, patch_
                     const patch_cut cut = {1 << n, i ? width : c->out_width,
                                            halved(c->out_height, j), halved(filters, k)};
                     patch_args a = {};
-                    double t[XN_CUDA_TERMS] = {}, ns = 0;
+                    double t[XN_CUDA_TERMS] = {};
                     if (!set_args(c, images, &cut, &a))
                         continue;
                     terms_of(&a, multiprocessors, t);
-                    for (int term = 0; term < XN_CUDA_TERMS; term++)
-                        ns += t[term] * xn_cuda_costs_patch[term].ns;
+                    const double ns = xn_cuda_cost_ns(xn_cuda_costs_patch, t);
                     if (ns < least)
                         least = ns, *out = cut;
                 }
@@ -483,16 +482,7 @@ static bool choose(const xn_conv *c, int64_t images, int multiprocessors, patch_
 
 /* ---- the path ---- */
 
-struct patch_state {
-    int64_t images;
-    patch_cut cut;
-};
-
-static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
-    patch_state *s = (patch_state *)out;
-    s->images = job->images;
-    return xn_cuda_is_plain(job) && choose(&job->conv, job->images, chip->multiprocessors, &s->cut);
-}
+typedef xn_few_state<patch_cut> patch_state;
 
 static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *state, double *t) {
     patch_args a = {};
@@ -521,7 +511,7 @@ static cudaError_t run(xn_cuda_run *r) {
             (!k.kernel || (k.kernel == a.conv.kernel_h && k.kernel == a.conv.kernel_w)))
             return xn_cuda_launch_with(k.function, (int)a.blocks, THREADS, (size_t)a.shared_bytes,
                                        r->chip->overlaps, r->stream, a);
-    return cudaErrorInvalidConfiguration; /* no kernel has so many words */
+    return cudaErrorInvalidConfiguration; /* no kernel has that number of words */
 }
 
 static cudaError_t load(bool *) {
@@ -535,7 +525,7 @@ static cudaError_t load(bool *) {
 const xn_cuda_path xn_cuda_patch_path = {"patch",
                                          XN_CUDA_ANY_CHIP,
                                          sizeof(patch_state),
-                                         fits,
+                                         xn_few_fits<patch_cut, choose>,
                                          terms,
                                          xn_cuda_costs_patch,
                                          NULL,

@@ -215,16 +215,7 @@ static bool choose(const xn_conv *c, int64_t images, int multiprocessors, strip_
 
 /* ---- the path ---- */
 
-struct strip_state {
-    int64_t images;
-    strip_cut cut;
-};
-
-static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
-    strip_state *s = (strip_state *)out;
-    s->images = job->images;
-    return xn_cuda_is_plain(job) && choose(&job->conv, job->images, chip->multiprocessors, &s->cut);
-}
+typedef xn_few_state<strip_cut> strip_state;
 
 static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *state, double *t) {
     const xn_conv *c = &job->conv;
@@ -284,7 +275,7 @@ static cudaError_t load(bool *) {
 const xn_cuda_path xn_cuda_sliding_window_path = {"sliding_window",
                                                   XN_CUDA_ANY_CHIP,
                                                   sizeof(strip_state),
-                                                  fits,
+                                                  xn_few_fits<strip_cut, choose>,
                                                   terms,
                                                   xn_cuda_costs_sliding_window,
                                                   NULL,

@@ -66,18 +66,6 @@ struct xn_strip_raw {
 
 /* ---- loading ---- */
 
-template <int BYTES>
-__device__ __forceinline__ void xn_strip_load(uint32_t *to, const void *from, bool valid) {
-    if constexpr (BYTES == 16)
-        xn_load_16_if(to, from, valid);
-    else if constexpr (BYTES == 8)
-        xn_load_8_if(to, from, valid);
-    else if constexpr (BYTES == 4)
-        xn_load_4_if(to, from, valid);
-    else
-        xn_load_2_if(to, from, valid);
-}
-
 /* Rows of a plane, one after the other. Loads stay raw until they are used, so that many are in
  * flight. */
 template <int KW, int KIND, int D>
@@ -103,17 +91,17 @@ struct xn_strip_source {
     /* 0 where there is nothing to load, if row was 0 or of earlier rows. */
     __device__ __forceinline__ void load(const xn_strip_place &p, bool inside, row *to) const {
         if constexpr (VECTORS) {
-            xn_strip_load<XN_STRIP_WIDTH * BYTES>(to->own, own, inside && p.own);
+            xn_load_if<XN_STRIP_WIDTH * BYTES>(to->own, own, inside && p.own);
             if constexpr (window::LEFT > 0)
-                xn_strip_load<SIDE * BYTES>(to->side, side, inside && p.side);
+                xn_load_if<SIDE * BYTES>(to->side, side, inside && p.side);
         } else {
 #pragma unroll
             for (int n = 0; n < XN_STRIP_WIDTH; n++)
-                xn_strip_load<BYTES>(&to->own[n], own + n * BYTES, inside && (p.own >> n & 1));
+                xn_load_if<BYTES>(&to->own[n], own + n * BYTES, inside && (p.own >> n & 1));
 #pragma unroll
             for (int n = 0; n < window::LEFT; n++)
-                xn_strip_load<BYTES>(&to->side[n], side + (p.first ? -n : n) * BYTES,
-                                     inside && (p.side >> n & 1));
+                xn_load_if<BYTES>(&to->side[n], side + (p.first ? -n : n) * BYTES,
+                                  inside && (p.side >> n & 1));
         }
     }
 

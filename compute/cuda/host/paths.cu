@@ -25,11 +25,9 @@ bool xn_cuda_path_exists(const xn_cuda_path *path, const xn_cuda_chip *chip) {
 
 double xn_cuda_path_ns(const xn_cuda_path *path, const xn_cuda_job *job, const xn_cuda_chip *chip,
                        const void *state) {
-    double terms[XN_CUDA_TERMS] = {}, ns = 0;
+    double terms[XN_CUDA_TERMS] = {};
     path->terms(job, chip, state, terms);
-    for (int i = 0; i < XN_CUDA_TERMS; i++)
-        ns += terms[i] * path->costs[i].ns;
-    return ns;
+    return xn_cuda_cost_ns(path->costs, terms);
 }
 
 xn_cuda_counts xn_cuda_counts_of(const xn_cuda_job *job, const xn_cuda_chip *chip) {

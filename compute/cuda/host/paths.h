@@ -76,6 +76,13 @@ typedef struct xn_cuda_cost {
     double ns;
 } xn_cuda_cost;
 
+static inline double xn_cuda_cost_ns(const xn_cuda_cost *costs, const double *terms) {
+    double ns = 0;
+    for (int i = 0; i < XN_CUDA_TERMS; i++)
+        ns += terms[i] * costs[i].ns;
+    return ns;
+}
+
 typedef enum { XN_CUDA_ANY_CHIP, XN_CUDA_HAS_MATRIX, XN_CUDA_HAS_WGMMA } xn_cuda_needs;
 
 typedef struct xn_cuda_path {

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { USUAL_RANDOM = 150, SMALL_IMAGES = 24, PARTS = 6 /* tests that share a section */ };
-enum { VERY_SLOW = 30 /* checkers that take every so many-th case, and less elsewhere too */ };
+enum { VERY_SLOW = 30 /* XNORD_TEST_EVERY of checkers that take less elsewhere too */ };
 
 enum { REAL = -1 }; /* where a layout of bits may stand */
 
