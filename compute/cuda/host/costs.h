@@ -2,8 +2,8 @@
  * counts are a multiprocessor's share. Fitted on an NVIDIA H200 (132 multiprocessors, CUDA 13.0,
  * driver 580.159.04), 2026-11-22, to the times of 735 shapes by tests/bench/fit_costs.py, which
  * says how to do so on another chip; patch 2026-11-29, to 1,042 cuts, which are chosen by these
- * costs too. What a term counts stands
- * where X_path.cu makes it. All that is known of a chip's speed is here. */
+ * costs too. What a term counts stands where X_path.cu makes it. All that is known of a chip's
+ * speed is here. */
 #ifndef XN_CUDA_COSTS_H
 #define XN_CUDA_COSTS_H
 
